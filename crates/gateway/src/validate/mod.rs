@@ -1,0 +1,3 @@
+//! The four validations of the pipeline.
+
+pub mod html;
