@@ -1,0 +1,1 @@
+//! CPF and CNPJ.
