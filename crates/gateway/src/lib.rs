@@ -1,3 +1,61 @@
 //! The life of an email, from acceptance to its recorded end. Knows the ports, never a back-end.
+//!
+//! An email walks through these files in this order: `accept` (check, store, offer), `worker` (claim loop),
+//! `attempt` (one attempt, start to recorded end), `validate` (the four validations), `conclude` (result to
+//! verdict, pure). `sweep` repairs what crashes leave behind and expires what is too old, `intake` checks what
+//! was accepted unchecked, `replay` takes dead letters back, `lookup` reads for the API.
 
 pub mod validate;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{Address, Clock, RetryPolicy};
+use provider::Provider;
+use queue::Queue;
+use store::{Retention, Store};
+
+/// The ports and settings that everything here works with.
+#[derive(Clone)]
+pub struct Gateway {
+    pub store: Arc<dyn Store>,
+    pub queue: Arc<dyn Queue>,
+    /// By the name the configuration gives them. `capture` is always there.
+    pub providers: Arc<BTreeMap<String, Arc<dyn Provider>>>,
+    pub clock: Arc<dyn Clock>,
+    /// A random number from -1 to 1, for jitter; tests give their own.
+    pub dice: Arc<dyn Fn() -> f64 + Send + Sync>,
+    pub settings: Arc<Settings>,
+}
+
+/// The name of the provider that keeps mail instead of sending it.
+pub const CAPTURE: &str = "capture";
+
+/// What the operator decides. Made once at start from the configuration, already checked.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub retry_policies: BTreeMap<String, RetryPolicy>,
+    pub default_retry_policy: String,
+    /// Names of providers, in order, for companies without a route of their own.
+    pub default_route: Vec<String>,
+    /// How long an email may wait before it is given up, unless it says otherwise.
+    pub ttl: Duration,
+    pub worker_concurrency: u32,
+    pub lease: Duration,
+    pub retention: Retention,
+    pub guard: EnvironmentGuard,
+}
+
+/// Where mail may go in this environment.
+#[derive(Debug, Clone, PartialEq)]
+pub enum EnvironmentGuard {
+    /// Production: mail goes where it is addressed.
+    Open,
+    /// Everything goes into the capture mailbox.
+    Capture,
+    /// Everything goes to this one address.
+    Redirect(Address),
+    /// These addresses (`a@b.com`) and domains (`@b.com`) are sent to; the rest is captured.
+    Allow(Vec<String>),
+}

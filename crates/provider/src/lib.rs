@@ -1,1 +1,50 @@
-//! To be written.
+//! The port to whoever carries an email away.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use model::email::Outgoing;
+use model::{Category, ErrorCode};
+
+/// No provider call may last longer; the lease of an email is longer than this.
+pub const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+
+#[async_trait]
+pub trait Provider: Send + Sync {
+    /// What kind it is (`smtp`, `capture`), for people.
+    fn kind(&self) -> &'static str;
+
+    /// Hands one email over. Bounded in time by the provider itself, which alone knows whether a request that
+    /// ran into its time-out had gone out already.
+    async fn send(&self, email: &Outgoing) -> Result<Receipt, SendError>;
+}
+
+/// The provider took it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
+    /// The provider's own id, by which its reports name the email.
+    pub message_id: Option<String>,
+}
+
+/// Whether the provider may have taken an email although the call failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// It surely did not.
+    No,
+    /// It may have: the request was out when the answer got lost.
+    Unknown,
+}
+
+/// The provider did not take it, or did not say.
+#[derive(Debug, thiserror::Error)]
+#[error("{code}: {detail}")]
+pub struct SendError {
+    pub code: ErrorCode,
+    pub category: Category,
+    /// The provider's own code.
+    pub original_code: Option<String>,
+    pub retry_after: Option<Duration>,
+    /// The provider's words, masked.
+    pub detail: String,
+    pub taken: Taken,
+}

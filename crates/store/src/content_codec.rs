@@ -1,0 +1,138 @@
+//! How content is kept in a store: one compressed block per email, the same for every store, so that the
+//! database spends no time on compression and a dump can be read by any of them.
+
+use model::privacy::Secret;
+use model::{Attachment, Content};
+
+/// The first byte of a block: lz4 of the layout below. Another layout gets another number.
+const LZ4_V1: u8 = 1;
+
+const COMPOSED: u8 = 0;
+const RAW: u8 = 1;
+
+/// The block is damaged or of a layout this program does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("stored content cannot be read")]
+pub struct UnreadableContent;
+
+pub fn encode(content: &Content) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(content.size_bytes() + 64);
+    match content {
+        Content::Raw(eml) => {
+            plain.push(RAW);
+            put(&mut plain, eml);
+        }
+        Content::Composed { html, text, attachments } => {
+            plain.push(COMPOSED);
+            put(&mut plain, html.as_bytes());
+            put_optional(&mut plain, text.as_deref());
+            for attachment in attachments {
+                put(&mut plain, attachment.filename.as_bytes());
+                put(&mut plain, attachment.content_type.as_bytes());
+                put_optional(&mut plain, attachment.content_id.as_deref());
+                put(&mut plain, attachment.bytes.expose());
+            }
+        }
+    }
+    let mut block = vec![LZ4_V1];
+    block.extend_from_slice(&lz4_flex::compress_prepend_size(&plain));
+    block
+}
+
+pub fn decode(block: &[u8]) -> Result<Content, UnreadableContent> {
+    let (&LZ4_V1, packed) = block.split_first().ok_or(UnreadableContent)? else {
+        return Err(UnreadableContent);
+    };
+    let plain = lz4_flex::decompress_size_prepended(packed).map_err(|_| UnreadableContent)?;
+    let (&kind, mut rest) = plain.split_first().ok_or(UnreadableContent)?;
+    match kind {
+        RAW => Ok(Content::Raw(take(&mut rest)?.to_vec())),
+        COMPOSED => {
+            let html = take_text(&mut rest)?;
+            let text = take_optional(&mut rest)?;
+            let mut attachments = Vec::new();
+            while !rest.is_empty() {
+                attachments.push(Attachment {
+                    filename: take_text(&mut rest)?,
+                    content_type: take_text(&mut rest)?,
+                    content_id: take_optional(&mut rest)?,
+                    bytes: Secret::new(take(&mut rest)?.to_vec()),
+                });
+            }
+            Ok(Content::Composed { html, text, attachments })
+        }
+        _ => Err(UnreadableContent),
+    }
+}
+
+fn put(plain: &mut Vec<u8>, bytes: &[u8]) {
+    let length = u32::try_from(bytes.len()).expect("a request is far smaller than 4 GiB");
+    plain.extend_from_slice(&length.to_le_bytes());
+    plain.extend_from_slice(bytes);
+}
+
+/// An absent text is told from an empty one by a leading count of 0 or 1.
+fn put_optional(plain: &mut Vec<u8>, text: Option<&str>) {
+    plain.push(u8::from(text.is_some()));
+    if let Some(text) = text {
+        put(plain, text.as_bytes());
+    }
+}
+
+fn take<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], UnreadableContent> {
+    let (length, after) = rest.split_at_checked(4).ok_or(UnreadableContent)?;
+    let length = u32::from_le_bytes(length.try_into().map_err(|_| UnreadableContent)?);
+    let (bytes, after) = after
+        .split_at_checked(usize::try_from(length).map_err(|_| UnreadableContent)?)
+        .ok_or(UnreadableContent)?;
+    *rest = after;
+    Ok(bytes)
+}
+
+fn take_text(rest: &mut &[u8]) -> Result<String, UnreadableContent> {
+    String::from_utf8(take(rest)?.to_vec()).map_err(|_| UnreadableContent)
+}
+
+fn take_optional(rest: &mut &[u8]) -> Result<Option<String>, UnreadableContent> {
+    let (&present, after) = rest.split_first().ok_or(UnreadableContent)?;
+    *rest = after;
+    if present == 0 { Ok(None) } else { take_text(rest).map(Some) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_reads_back() {
+        let attachment = |content_id: Option<&str>| Attachment {
+            filename: "año.pdf".into(),
+            content_type: "application/pdf".into(),
+            content_id: content_id.map(Into::into),
+            bytes: Secret::new(vec![0, 1, 255]),
+        };
+        let contents = [
+            Content::Composed { html: "<p>olá</p>".into(), text: None, attachments: vec![] },
+            Content::Composed {
+                html: "<p>x</p>".repeat(2_000),
+                text: Some(String::new()),
+                attachments: vec![attachment(None), attachment(Some("logo"))],
+            },
+            Content::Raw(b"Subject: x\r\n\r\nbody".to_vec()),
+        ];
+        for content in contents {
+            assert_eq!(decode(&encode(&content)), Ok(content));
+        }
+    }
+
+    #[test]
+    fn damage_is_an_error_not_a_panic() {
+        let block =
+            encode(&Content::Composed { html: "<p>hello</p>".into(), text: None, attachments: vec![] });
+        assert_eq!(decode(&[]), Err(UnreadableContent));
+        assert_eq!(decode(&[9, 1, 2]), Err(UnreadableContent));
+        for end in 1..block.len() {
+            assert_eq!(decode(&block[..end]), Err(UnreadableContent), "cut at {end}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The emails and their way through the pipeline: every change of status happens in one of these verbs,
+//! together with its events, guarded by status, version and fence.
+
+use async_trait::async_trait;
+use model::attempt::LostLease;
+use model::{
+    Claim, CompanyId, Content, EmailId, Envelope, Event, Failure, Guard, NewEmail, Status, Timestamp,
+};
+use model::{Verdict, WorkerId};
+
+use crate::StoreError;
+
+#[async_trait]
+pub trait Outbox: Send + Sync {
+    /// Stores the emails of one request, all or none, together with its idempotency key. When this returns
+    /// `Stored`, they are on disk. Recipients that are named are created or brought up to date with them.
+    async fn accept(&self, acceptance: Acceptance) -> Result<Accepted, StoreError>;
+
+    /// Leases due emails to a worker: fair between companies by weight, by priority within a company, within
+    /// the companies' concurrency and rate limits, and none of a company that is switched off. Moves them to
+    /// PROCESSING, counts the attempt, hands out the next fence and records RECEIVED. What has outlived its
+    /// time is moved to EXPIRED instead. The cost does not grow with what is waiting.
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError>;
+
+    /// Records that the provider is about to be called. Nothing may be sent before this says `Yes`.
+    async fn begin(&self, start: AttemptStart) -> Result<Begun, StoreError>;
+
+    /// Records how an attempt ended. A worker that lost its lease changes nothing: its result is kept as a
+    /// LATE_RESULT event.
+    async fn settle(&self, settlement: Settlement) -> Result<Settled, StoreError>;
+
+    /// Prolongs the leases of `owner`. Returns those that are no longer its own.
+    async fn renew(
+        &self,
+        owner: WorkerId,
+        guards: Vec<Guard>,
+        until: Timestamp,
+    ) -> Result<Vec<EmailId>, StoreError>;
+
+    /// Leases that ran out before `now`, or whose owner is known to be dead.
+    async fn lost_leases(&self, now: Timestamp, limit: u32) -> Result<Vec<LostLease>, StoreError>;
+
+    /// Moves waiting emails whose time is over to EXPIRED (a held one, whose outcome is unknown, to FAILED).
+    /// Returns how many; call again while it returns `limit`.
+    async fn expire(&self, now: Timestamp, limit: u32) -> Result<u32, StoreError>;
+
+    /// Emails in ACCEPTED, oldest first.
+    async fn awaiting_intake(&self, limit: u32) -> Result<Vec<IntakeItem>, StoreError>;
+
+    /// Ends the intake of one email. `false` when it was no longer there to be ended.
+    async fn settle_intake(
+        &self,
+        item: (EmailId, u64),
+        verdict: IntakeVerdict,
+        events: Vec<Event>,
+        now: Timestamp,
+    ) -> Result<bool, StoreError>;
+
+    /// Withdraws an email that no provider has been called for.
+    async fn cancel(&self, company: CompanyId, id: EmailId, now: Timestamp) -> Result<Cancelled, StoreError>;
+
+    /// Makes a waiting (or held) email due now.
+    async fn retry_now(
+        &self,
+        company: CompanyId,
+        id: EmailId,
+        now: Timestamp,
+    ) -> Result<RetriedNow, StoreError>;
+}
+
+/// One request's emails and what guards them against being taken twice.
+#[derive(Debug, Clone)]
+pub struct Acceptance {
+    pub company: CompanyId,
+    pub emails: Vec<NewEmail>,
+    pub key: Option<IdempotencyKey>,
+    /// The company's limit of emails per UTC day, if it has one.
+    pub daily_limit: Option<u32>,
+    pub now: Timestamp,
+}
+
+/// A request's idempotency key, with what must be remembered of the request.
+#[derive(Debug, Clone)]
+pub struct IdempotencyKey {
+    pub key: String,
+    pub body_hash: [u8; 32],
+    /// The answer to give again.
+    pub answer: String,
+    pub keep_until: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Accepted {
+    Stored,
+    /// The key was used for the same request before: its answer.
+    Replayed {
+        answer: String,
+    },
+    /// The key was used for another request.
+    KeyReused,
+    /// The company's emails of the day are used up.
+    OverDailyLimit,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct ClaimRequest {
+    pub owner: WorkerId,
+    pub now: Timestamp,
+    pub lease_until: Timestamp,
+    pub limit: u32,
+    /// Stop adding emails when their content comes to this much.
+    pub size_bytes_max: u64,
+}
+
+#[derive(Debug, Clone)]
+pub struct AttemptStart {
+    pub guard: Guard,
+    pub provider: String,
+    pub events: Vec<Event>,
+    pub now: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begun {
+    /// The guard for what follows.
+    Yes(Guard),
+    /// Lock not acquired: the email was cancelled, expired or taken over.
+    Lost,
+}
+
+#[derive(Debug, Clone)]
+pub struct Settlement {
+    pub guard: Guard,
+    pub by: SettledBy,
+    pub verdict: Verdict,
+    pub events: Vec<Event>,
+    pub now: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SettledBy {
+    Worker,
+    /// The sweep, for a worker that did not come back; refused if the lease was renewed meanwhile.
+    Sweep {
+        lease_seen: Timestamp,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    Done(Status),
+    /// Lock not acquired: somebody else owns the email by now.
+    Late,
+}
+
+/// An email whose content is still to be checked.
+#[derive(Debug, Clone)]
+pub struct IntakeItem {
+    pub id: EmailId,
+    pub company: CompanyId,
+    pub version: u64,
+    pub content: Option<Content>,
+}
+
+#[derive(Debug, Clone)]
+pub enum IntakeVerdict {
+    /// It may enter the queue, under the envelope read from its content.
+    Passed {
+        envelope: Envelope,
+    },
+    Refused {
+        failure: Failure,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cancelled {
+    Done,
+    NotFound,
+    /// It is too late in this status.
+    TooLate(Status),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RetriedNow {
+    Done,
+    NotFound,
+    /// Nothing waits to be retried in this status.
+    NotWaiting(Status),
+}

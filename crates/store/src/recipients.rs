@@ -1,0 +1,43 @@
+//! People known to a company, and forgetting them.
+
+use async_trait::async_trait;
+use model::{Address, CompanyId, RecipientId, Timestamp};
+
+use crate::StoreError;
+
+#[async_trait]
+pub trait Recipients: Send + Sync {
+    async fn recipient(
+        &self,
+        company: CompanyId,
+        id: RecipientId,
+    ) -> Result<Option<RecipientRecord>, StoreError>;
+
+    /// Removes a person's addresses, names and content from everything of the company, and keeps the counts:
+    /// finished emails lose their content, waiting ones are cancelled first, those at a provider right now are
+    /// counted as `pending`. Works in small batches; call again while `more`.
+    async fn erase(
+        &self,
+        company: CompanyId,
+        address: &Address,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<Erased, StoreError>;
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecipientRecord {
+    pub id: RecipientId,
+    pub email: Address,
+    pub external_id: Option<String>,
+    pub deleted_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Erased {
+    pub emails: u64,
+    pub recipients: u64,
+    /// In flight: ask again when they are done.
+    pub pending: u64,
+    pub more: bool,
+}

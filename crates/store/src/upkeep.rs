@@ -1,0 +1,66 @@
+//! Keeping the store healthy: numbers for the operator, retention, and whose database it is.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use model::{Status, Timestamp, WorkerId};
+
+use crate::StoreError;
+
+#[async_trait]
+pub trait Upkeep: Send + Sync {
+    /// Cheap at any size: the counts are kept, not counted.
+    async fn stats(&self, now: Timestamp) -> Result<QueueStats, StoreError>;
+
+    /// A write and a read: is the store fit for work?
+    async fn check(&self) -> Result<(), StoreError>;
+
+    /// Deletes what has outlived its retention, at most `limit` emails per call. Only finished emails are
+    /// ever touched.
+    async fn prune(&self, retention: &Retention, now: Timestamp, limit: u32) -> Result<Pruned, StoreError>;
+
+    /// The environment this database was made for, or the one just written when it had none.
+    async fn environment(&self, or_set: &str) -> Result<String, StoreError>;
+
+    /// Makes a worker known as alive until it leaves or its process ends, however that ends.
+    async fn worker_joins(&self, worker: WorkerId) -> Result<(), StoreError>;
+
+    async fn worker_leaves(&self, worker: WorkerId) -> Result<(), StoreError>;
+
+    /// Releases what the store holds open; calls after this fail.
+    async fn close(&self);
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct QueueStats {
+    pub by_status: BTreeMap<Status, u64>,
+    /// When the email that has been due longest became due.
+    pub oldest_due_at: Option<Timestamp>,
+    pub dead_letters: u64,
+}
+
+impl QueueStats {
+    pub fn waiting(&self) -> u64 {
+        [Status::Enqueued, Status::RetryScheduled]
+            .iter()
+            .filter_map(|status| self.by_status.get(status))
+            .sum()
+    }
+}
+
+/// How long things are kept after the email reached its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retention {
+    pub content: Duration,
+    pub emails: Duration,
+    pub dead_letters: Duration,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pruned {
+    pub contents: u64,
+    pub emails: u64,
+    pub dead_letters: u64,
+    pub idempotency_keys: u64,
+}
