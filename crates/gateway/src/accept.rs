@@ -1,0 +1,375 @@
+//! Taking emails in: check, store, offer. Start reading at [`prepare_one`], then [`commit`].
+//!
+//! `prepare` is pure and decides everything, down to the words of the answer, so that the idempotency record
+//! holds the very answer that is given. `commit` stores and tells the queue. The worker takes it from there.
+
+pub mod draft;
+pub mod rules;
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use model::{Company, Content, EmailId, NewEmail, Recipient, Secret, Status, Timestamp};
+use serde_json::Value;
+use store::{Acceptance, Accepted, IdempotencyKey, StoreError};
+
+use crate::Gateway;
+use crate::documents::DocumentKeys;
+use crate::keys::Caller;
+use crate::validate::html;
+use draft::{Draft, DraftDocument, DraftRecipient, Fault, FaultKind, Note, sum_up};
+
+/// How long an idempotency key is remembered.
+pub const KEY_KEPT: Duration = Duration::from_secs(24 * 3600);
+/// 1 goes first, 10 last.
+pub const PRIORITY_DEFAULT: u8 = 5;
+
+/// Where emails are handed in.
+#[derive(Clone)]
+pub struct Desk {
+    pub gateway: Gateway,
+    /// Without them no email may carry a CPF or CNPJ.
+    pub documents: Option<std::sync::Arc<DocumentKeys>>,
+}
+
+/// One request that hands in emails.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub id: String,
+    pub key: Option<RequestKey>,
+    pub now: Timestamp,
+}
+
+/// The idempotency key of a request and the hash of what it asks for.
+#[derive(Debug, Clone)]
+pub struct RequestKey {
+    pub key: String,
+    pub body_hash: [u8; 32],
+}
+
+/// Emails found acceptable, and the answer to give once they are stored.
+#[derive(Debug)]
+pub struct Prepared {
+    acceptance: Acceptance,
+    answer: String,
+    started: Instant,
+}
+
+/// What to tell the application, as JSON.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub body: String,
+    /// It is the answer to an earlier request with the same idempotency key.
+    pub replayed: bool,
+}
+
+/// Why acceptable emails were not taken. Nothing was stored.
+#[derive(Debug, thiserror::Error)]
+pub enum NotTaken {
+    #[error("the idempotency key was used for another request")]
+    KeyReused,
+    #[error("the company's emails of the day are used up")]
+    OverDailyLimit { retry_after: Duration },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Checks one email and prepares the answer to it.
+pub fn prepare_one(
+    desk: &Desk,
+    caller: &Caller,
+    request: Request,
+    draft: Draft,
+) -> Result<Prepared, Vec<Fault>> {
+    let started = Instant::now();
+    let (email, notes) = check(desk, caller, &request, draft)?;
+    let mut answer = String::with_capacity(320);
+    answer.push('{');
+    write_receipt(&mut answer, &email, &notes);
+    answer.push('}');
+    Ok(prepared(&caller.company, request, vec![email], answer, started))
+}
+
+/// Checks each email of a batch for itself and prepares one answer to all.
+pub fn prepare_many(
+    desk: &Desk,
+    caller: &Caller,
+    request: Request,
+    drafts: Vec<Result<Draft, Vec<Fault>>>,
+) -> Prepared {
+    let started = Instant::now();
+    let mut emails = Vec::with_capacity(drafts.len());
+    let mut results = String::with_capacity(drafts.len() * 320);
+    let total = drafts.len();
+    for (index, draft) in drafts.into_iter().enumerate() {
+        let comma = if index == 0 { "" } else { "," };
+        let _ = write!(results, "{comma}{{\"index\":{index},");
+        match draft.and_then(|draft| check(desk, caller, &request, draft)) {
+            Ok((email, notes)) => {
+                write_receipt(&mut results, &email, &notes);
+                emails.push(email);
+            }
+            Err(faults) => write_refusal(&mut results, &faults),
+        }
+        results.push('}');
+    }
+    let accepted = emails.len();
+    let answer = format!(
+        "{{\"accepted\":{accepted},\"rejected\":{},\"requestId\":{},\"results\":[{results}]}}",
+        total - accepted,
+        text(&request.id)
+    );
+    prepared(&caller.company, request, emails, answer, started)
+}
+
+/// Stores what was prepared and tells the queue. Runs to its end even when the caller goes away, since some
+/// stores would otherwise be left in the middle of a transaction.
+pub async fn commit(desk: &Desk, prepared: Prepared) -> Result<Answer, NotTaken> {
+    let gateway = desk.gateway.clone();
+    to_the_end(async move {
+        let Prepared { acceptance, answer, started } = prepared;
+        if acceptance.emails.is_empty() {
+            return Ok(Answer { body: answer, replayed: false });
+        }
+        let now = acceptance.now;
+        let offers = offers(&acceptance.emails);
+        match gateway.store.accept(acceptance).await? {
+            Accepted::Stored => {}
+            Accepted::Replayed { answer } => return Ok(Answer { body: answer, replayed: true }),
+            Accepted::KeyReused => return Err(NotTaken::KeyReused),
+            Accepted::OverDailyLimit => {
+                return Err(NotTaken::OverDailyLimit { retry_after: until_tomorrow(now) });
+            }
+        }
+        offer(&gateway, &offers).await;
+        metrics::histogram!("email_enqueue_duration_seconds").record(started.elapsed());
+        Ok(Answer { body: answer, replayed: false })
+    })
+    .await
+}
+
+/// Runs a future to its end even if whoever waits for it goes away. A panic in it is passed on.
+pub async fn to_the_end<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+    match tokio::spawn(work).await {
+        Ok(outcome) => outcome,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Only a runtime that is being torn down cancels tasks; then nobody waits for this any more.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}
+
+/// The emails are safe in the store already: a queue that cannot be told now finds them later.
+async fn offer(gateway: &Gateway, offers: &[(EmailId, Timestamp)]) {
+    if offers.is_empty() {
+        return;
+    }
+    if let Err(error) = gateway.queue.offer(offers).await {
+        tracing::warn!(%error, "accepted emails could not be offered to the queue; they are found later");
+    }
+}
+
+/// What waits for the intake is not for the queue yet.
+fn offers(emails: &[NewEmail]) -> Vec<(EmailId, Timestamp)> {
+    emails.iter().filter(|email| email.status.is_waiting()).map(|email| (email.id, email.due_at)).collect()
+}
+
+fn prepared(
+    company: &Company,
+    request: Request,
+    emails: Vec<NewEmail>,
+    answer: String,
+    started: Instant,
+) -> Prepared {
+    let now = request.now;
+    let key = request.key.map(|RequestKey { key, body_hash }| IdempotencyKey {
+        key,
+        body_hash,
+        answer: answer.clone(),
+        keep_until: now.plus(KEY_KEPT),
+    });
+    let daily_limit = company.settings.daily_limit;
+    Prepared {
+        acceptance: Acceptance { company: company.id, emails, key, daily_limit, now },
+        answer,
+        started,
+    }
+}
+
+/// All rules over one email. What is wrong is told all at once.
+fn check(
+    desk: &Desk,
+    caller: &Caller,
+    request: &Request,
+    draft: Draft,
+) -> Result<(NewEmail, Vec<Note>), Vec<Fault>> {
+    let settings = &desk.gateway.settings;
+    let Caller { key, company } = caller;
+    let schedule = rules::schedule(draft.when, request.now);
+    let captured = rules::route_is_capture(settings, &company.settings, &draft.wishes);
+    let recipient = recipient(desk.documents.as_deref(), draft.recipient);
+    let faults: Vec<Fault> = [
+        schedule.as_ref().err().cloned(),
+        rules::sender(&company.settings, key.mode, draft.envelope.from.as_ref(), captured),
+        rules::known_name(
+            "provider",
+            "UNKNOWN_PROVIDER",
+            draft.wishes.provider.as_deref(),
+            desk.gateway.providers.keys(),
+        ),
+        rules::known_name(
+            "retryPolicy",
+            "UNKNOWN_RETRY_POLICY",
+            draft.wishes.retry_policy.as_deref(),
+            settings.retry_policies.keys(),
+        ),
+        unsafe_html(&draft.content),
+        recipient.as_ref().err().cloned(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let (Ok(schedule), Ok(recipient), true) = (schedule, recipient, faults.is_empty()) else {
+        return Err(faults);
+    };
+    let mut envelope = draft.envelope;
+    let mut notes = draft.notes;
+    notes.extend(schedule.note);
+    let status = match draft.content {
+        Content::Raw(_) => Status::Accepted,
+        Content::Composed { .. } => {
+            notes.extend(rules::without_duplicates(&mut envelope));
+            Status::Enqueued
+        }
+    };
+    let email = NewEmail {
+        id: EmailId::new(request.now),
+        company: company.id,
+        request_id: request.id.clone(),
+        mode: key.mode,
+        status,
+        envelope,
+        recipient,
+        external_id: draft.external_id,
+        entity: draft.entity,
+        priority: draft.priority.unwrap_or(PRIORITY_DEFAULT),
+        created_at: request.now,
+        due_at: schedule.due_at,
+        scheduled_at: schedule.scheduled_at,
+        expires_at: schedule.due_at.plus(draft.ttl.unwrap_or(settings.ttl)),
+        wishes: draft.wishes,
+        content: draft.content,
+    };
+    Ok((email, notes))
+}
+
+fn unsafe_html(content: &Content) -> Option<Fault> {
+    let Content::Composed { html, .. } = content else {
+        return None;
+    };
+    let found = html::check(html).err()?;
+    Some(Fault::unacceptable("html", "UNSAFE_HTML", format!("is refused: {found}")))
+}
+
+/// The recipient as it may be stored: a document only hashed under our key, or sealed.
+fn recipient(keys: Option<&DocumentKeys>, draft: Option<DraftRecipient>) -> Result<Option<Recipient>, Fault> {
+    let Some(draft) = draft else {
+        return Ok(None);
+    };
+    let (document_hmac, document_sealed) = match draft.document {
+        None => (None, None),
+        Some(document) => {
+            let keys = keys.ok_or_else(|| {
+                Fault::unacceptable(
+                    "recipient",
+                    "DOCUMENT_KEYS_MISSING",
+                    "names a CPF or CNPJ, but this server has no keys to protect it with; the operator can set them",
+                )
+            })?;
+            protect(keys, &document)
+        }
+    };
+    Ok(Some(Recipient {
+        id: draft.id,
+        external_id: draft.external_id,
+        document_hmac,
+        document_sealed,
+        legal_name: draft.legal_name,
+        name: draft.name,
+    }))
+}
+
+fn protect(keys: &DocumentKeys, document: &DraftDocument) -> (Option<String>, Option<Secret<Vec<u8>>>) {
+    match document {
+        DraftDocument::Number(number) => (Some(keys.hmac_of(&number.sha256_hex())), Some(keys.seal(number))),
+        DraftDocument::Hash(hash) => (Some(keys.hmac_of(hash.expose())), None),
+    }
+}
+
+/// The members of the answer to one accepted email, in the order people read them.
+fn write_receipt(json: &mut String, email: &NewEmail, notes: &[Note]) {
+    let NewEmail { id, status, created_at, .. } = email;
+    let request_id = text(&email.request_id);
+    let _ = write!(
+        json,
+        "\"outboxId\":\"{id}\",\"jobId\":\"{id}\",\"requestId\":{request_id},\"status\":\"{status}\",\
+         \"receivedAt\":\"{created_at}\",\"recipient\":{{"
+    );
+    if let Some(external_id) = email.recipient.as_ref().and_then(|recipient| recipient.external_id.as_ref()) {
+        let _ = write!(json, "\"externalId\":{}", text(external_id));
+    }
+    json.push('}');
+    if !notes.is_empty() {
+        let notes = notes.iter().map(|note| (note.field.as_str(), note.code, note.message.as_str()));
+        json.push_str(",\"warnings\":");
+        write_list(json, notes);
+    }
+}
+
+fn write_refusal(json: &mut String, faults: &[Fault]) {
+    let verdict = sum_up(faults);
+    let status = http_status(verdict.kind);
+    let _ = write!(
+        json,
+        "\"error\":{{\"status\":{status},\"code\":\"{}\",\"detail\":{},\"errors\":",
+        verdict.code,
+        text(&verdict.detail)
+    );
+    write_list(json, faults.iter().map(|fault| (fault.field.as_str(), fault.code, fault.message.as_str())));
+    json.push('}');
+}
+
+fn write_list<'a>(json: &mut String, lines: impl Iterator<Item = (&'a str, &'static str, &'a str)>) {
+    json.push('[');
+    for (index, (field, code, message)) in lines.enumerate() {
+        let comma = if index == 0 { "" } else { "," };
+        let _ = write!(
+            json,
+            "{comma}{{\"field\":{},\"code\":\"{code}\",\"message\":{}}}",
+            text(field),
+            text(message)
+        );
+    }
+    json.push(']');
+}
+
+/// The status with which the API answers a refusal of this kind.
+pub fn http_status(kind: FaultKind) -> u16 {
+    match kind {
+        FaultKind::Wrong => 400,
+        FaultKind::TooLarge => 413,
+        FaultKind::Unacceptable => 422,
+    }
+}
+
+/// A text as JSON.
+fn text(text: &str) -> Value {
+    Value::from(text)
+}
+
+fn until_tomorrow(now: Timestamp) -> Duration {
+    const DAY_MS: i64 = 24 * 3600 * 1000;
+    let left = DAY_MS - now.millis().rem_euclid(DAY_MS);
+    Duration::from_millis(u64::try_from(left).unwrap_or(0))
+}

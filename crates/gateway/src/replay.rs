@@ -1,0 +1,75 @@
+//! Taking dead letters back into the queue, in chunks, so that no call holds the store for long.
+
+use std::time::{Duration, Instant};
+
+use model::{CompanyId, EmailId, Timestamp};
+use store::{DeadLetterFilter, ReplayCount, StoreError};
+
+use crate::Gateway;
+
+/// Dead letters per call of the store: one short transaction.
+const CHUNK: u32 = 500;
+/// How long one call goes on; what is left is replayed by the next one. Below every client's time-out.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How many dead letters match; nothing is replayed.
+pub async fn count(
+    gateway: &Gateway,
+    company: CompanyId,
+    filter: &DeadLetterFilter,
+) -> Result<ReplayCount, StoreError> {
+    let matched = gateway.store.count_dead_letters(company, filter).await?;
+    Ok(ReplayCount { matched, replayed: 0 })
+}
+
+/// Replays the dead letters that match and failed before now, so that one that fails again at once is not
+/// taken twice. Fewer are replayed than matched when somebody else was first or the time was up: call again.
+pub async fn replay(
+    gateway: &Gateway,
+    company: CompanyId,
+    filter: DeadLetterFilter,
+) -> Result<ReplayCount, StoreError> {
+    let now = gateway.clock.now();
+    let filter = failed_by(filter, now);
+    let started = Instant::now();
+    let mut total = count(gateway, company, &filter).await?;
+    let mut after = None;
+    loop {
+        let page = gateway.store.dead_letters(company, &filter, after.as_ref(), CHUNK).await?;
+        let ids = page.items.iter().map(|email| email.id).collect();
+        total.replayed += replay_chunk(gateway, company, &filter, ids, now).await?;
+        after = page.next;
+        if after.is_none() || started.elapsed() >= PATIENCE {
+            break;
+        }
+    }
+    total.matched = total.matched.max(total.replayed);
+    Ok(total)
+}
+
+/// The ids are read first, since the queue has to be told of each and the store only counts.
+async fn replay_chunk(
+    gateway: &Gateway,
+    company: CompanyId,
+    filter: &DeadLetterFilter,
+    ids: Vec<EmailId>,
+    now: Timestamp,
+) -> Result<u64, StoreError> {
+    if ids.is_empty() {
+        return Ok(0);
+    }
+    let offers: Vec<_> = ids.iter().map(|id| (*id, now)).collect();
+    let chunk = DeadLetterFilter { ids: Some(ids), ..filter.clone() };
+    let count = gateway.store.replay(company, &chunk, now, CHUNK).await?;
+    if let Err(error) = gateway.queue.offer(&offers).await {
+        tracing::warn!(%error, companyId = %company, "replayed emails could not be offered to the queue; they are found later");
+    }
+    Ok(count.replayed)
+}
+
+/// Those that failed within this very millisecond are still meant.
+fn failed_by(mut filter: DeadLetterFilter, now: Timestamp) -> DeadLetterFilter {
+    let bound = now.plus(Duration::from_millis(1));
+    filter.until = Some(filter.until.map_or(bound, |until| until.min(bound)));
+    filter
+}
