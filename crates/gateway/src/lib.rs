@@ -5,6 +5,11 @@
 //! verdict, pure). `sweep` repairs what crashes leave behind and expires what is too old, `intake` checks what
 //! was accepted unchecked, `replay` takes dead letters back, `lookup` reads for the API.
 
+pub mod accept;
+pub mod documents;
+pub mod keys;
+pub mod lookup;
+pub mod replay;
 pub mod validate;
 
 use std::collections::BTreeMap;
