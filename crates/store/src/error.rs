@@ -1,7 +1,7 @@
 //! What a store can fail with. Callers ask `is_temporary`, never the text.
 
 /// The store's failures. None of them ever means that half of a verb was done.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// It cannot be reached or is too busy now; the same call may succeed later.
     #[error("the store is not available: {0}")]

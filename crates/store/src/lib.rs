@@ -10,6 +10,7 @@ pub mod error;
 pub mod lookup;
 pub mod outbox;
 pub mod recipients;
+pub mod settings_codec;
 pub mod upkeep;
 
 #[cfg(feature = "contract")]

@@ -1,0 +1,348 @@
+//! Leasing due emails to a worker, fairly and at a cost that does not grow with what is waiting: companies and
+//! priorities with waiting emails are found by hopping through one index, never by walking along it.
+
+use model::{Claim, Event, EventKind, Move, Status, Timestamp};
+use rusqlite::{Connection, OptionalExtension};
+use store::{ClaimRequest, StoreError, content_codec};
+
+use crate::SqliteStore;
+use crate::error::from_sqlite;
+use crate::fairness::{Candidate, Fairness};
+use crate::row;
+use crate::writer::Work;
+
+/// How many companies one claim looks at: enough to be fair among all that are active at most times; with more
+/// of them, the next claim goes on where this one stopped.
+const COMPANIES_MIN: u32 = 32;
+const COMPANIES_MAX: u32 = 256;
+/// Rounds of handing out: slots that a company could not fill go to the others.
+const ROUNDS_MAX: u32 = 4;
+/// A rate is kept per second, counted in tenths; one tenth more is looked at so that no second exceeds it.
+const TENTHS: i64 = 11;
+
+impl SqliteStore {
+    pub(crate) async fn claim_due(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
+        let fairness = std::sync::Arc::clone(&self.fairness);
+        let claimed = self
+            .writer
+            .run(move |work| {
+                let mut fairness = fairness.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                claim_batch(work, &mut fairness, &request)
+            })
+            .await?;
+        if claimed.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.reader.run(move |connection| with_content(connection, claimed)).await
+    }
+}
+
+fn claim_batch(
+    work: &mut Work<'_>,
+    fairness: &mut Fairness,
+    request: &ClaimRequest,
+) -> Result<Vec<(i64, Claim)>, StoreError> {
+    let mut candidates = find_candidates(work.connection, fairness, request)?;
+    let mut batch = Batch { request, claimed: Vec::new(), size_bytes: 0 };
+    for _ in 0..ROUNDS_MAX {
+        if candidates.is_empty() || batch.is_full() {
+            break;
+        }
+        let shares = fairness.share(&candidates, batch.free_slots());
+        let mut given = Vec::with_capacity(shares.len());
+        for (candidate, &share) in candidates.iter().zip(&shares) {
+            given.push(batch.claim_of_company(work, &candidate.company, share)?);
+        }
+        fairness.given(&candidates, &given);
+        candidates = still_hungry(candidates, &shares, &given);
+    }
+    for (company, count) in batch.started_by_company() {
+        note_starts(work.connection, &company, request.now, count)?;
+    }
+    Ok(batch.claimed)
+}
+
+/// Companies that used their share up and may have more room.
+fn still_hungry(candidates: Vec<Candidate>, shares: &[u32], given: &[u32]) -> Vec<Candidate> {
+    let used_up = |(candidate, (&share, &count)): (Candidate, (&u32, &u32))| {
+        let room = candidate.room - count.min(candidate.room);
+        (share > 0 && count == share && room > 0).then_some(Candidate { room, ..candidate })
+    };
+    candidates.into_iter().zip(shares.iter().zip(given)).filter_map(used_up).collect()
+}
+
+/// What one claim has gathered so far.
+struct Batch<'a> {
+    request: &'a ClaimRequest,
+    claimed: Vec<(i64, Claim)>,
+    size_bytes: u64,
+}
+
+impl Batch<'_> {
+    fn free_slots(&self) -> u32 {
+        self.request.limit.saturating_sub(u32::try_from(self.claimed.len()).unwrap_or(u32::MAX))
+    }
+
+    fn is_full(&self) -> bool {
+        self.free_slots() == 0 || self.size_bytes >= self.request.size_bytes_max
+    }
+
+    /// Claims up to `share` emails of a company, its first priority first. Returns how many.
+    fn claim_of_company(
+        &mut self,
+        work: &mut Work<'_>,
+        company: &str,
+        share: u32,
+    ) -> Result<u32, StoreError> {
+        let mut count = 0;
+        let mut priority = 0;
+        while count < share {
+            let Some(next) = next_priority(work.connection, company, priority)? else { break };
+            priority = next;
+            for due in due_emails(work.connection, company, priority, self.request.now, share - count)? {
+                if self.is_full() {
+                    return Ok(count);
+                }
+                if due.expires_at <= self.request.now {
+                    crate::outbox::expire_row(work, due.seq, due.status, None, self.request.now)?;
+                } else {
+                    self.lease(work, &due)?;
+                    count += 1;
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    fn lease(&mut self, work: &mut Work<'_>, due: &Due) -> Result<(), StoreError> {
+        let request = self.request;
+        let to = row::moved(work, due.status, Move::Claim)?;
+        let mut statement = work.connection.prepare_cached(lease_statement()).map_err(from_sqlite)?;
+        let bound = (
+            due.seq,
+            to.as_str(),
+            request.lease_until.millis(),
+            request.owner.to_string(),
+            request.now.millis(),
+            due.status.as_str(),
+        );
+        let mut rows = statement.query(bound).map_err(from_sqlite)?;
+        let row = rows.next().map_err(from_sqlite)?.ok_or_else(|| {
+            StoreError::Broken("an email changed inside the transaction that claims it".into())
+        })?;
+        let claim = row::claim(row, request.now)?;
+        drop(rows);
+        let received = Event::new(EventKind::Received, request.now).with("attempt", claim.attempt);
+        row::add_events(work.connection, due.seq, &[received])?;
+        self.size_bytes += due.size_bytes;
+        self.claimed.push((due.seq, claim));
+        Ok(())
+    }
+
+    fn started_by_company(&self) -> Vec<(String, u32)> {
+        let mut counts = std::collections::BTreeMap::new();
+        for (_, claim) in &self.claimed {
+            *counts.entry(claim.company.to_string()).or_insert(0) += 1;
+        }
+        counts.into_iter().collect()
+    }
+}
+
+fn lease_statement() -> &'static str {
+    static SQL: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    SQL.get_or_init(|| {
+        format!(
+            "UPDATE email_outbox
+             SET status = ?2, version = version + 1, fence = fence + 1, attempts = attempts + 1,
+                 unfinished_starts = unfinished_starts + 1, at_provider = 0, due_at = NULL,
+                 lease_until = ?3, lease_owner = ?4, updated_at = ?5
+             WHERE seq = ?1 AND status = ?6 AND due_at IS NOT NULL
+             RETURNING {}",
+            row::COLUMNS
+        )
+    })
+}
+
+/// Companies with waiting emails and room for more, beginning after the one where the last claim stopped.
+fn find_candidates(
+    connection: &Connection,
+    fairness: &mut Fairness,
+    request: &ClaimRequest,
+) -> Result<Vec<Candidate>, StoreError> {
+    let looks = request.limit.saturating_mul(4).clamp(COMPANIES_MIN, COMPANIES_MAX);
+    let mut candidates = Vec::new();
+    let mut last = fairness.cursor.clone();
+    let mut wrapped = false;
+    for _ in 0..looks {
+        let found = match next_company(connection, &last)? {
+            None if !wrapped => {
+                wrapped = true;
+                next_company(connection, "")?
+            }
+            found => found,
+        };
+        let Some(company) = found else { break };
+        if wrapped && company > fairness.cursor {
+            break;
+        }
+        if let Some(candidate) = candidate(connection, &company, request)? {
+            candidates.push(candidate);
+        }
+        last = company;
+        if wrapped && last == fairness.cursor {
+            break;
+        }
+    }
+    fairness.cursor = last;
+    Ok(candidates)
+}
+
+fn next_company(connection: &Connection, after: &str) -> Result<Option<String>, StoreError> {
+    connection
+        .prepare_cached(
+            "SELECT company_id FROM email_outbox INDEXED BY outbox_due
+             WHERE due_at IS NOT NULL AND company_id > ?1 ORDER BY company_id LIMIT 1",
+        )
+        .and_then(|mut statement| statement.query_row([after], |row| row.get(0)).optional())
+        .map_err(from_sqlite)
+}
+
+fn next_priority(connection: &Connection, company: &str, after: i64) -> Result<Option<i64>, StoreError> {
+    connection
+        .prepare_cached(
+            "SELECT priority FROM email_outbox INDEXED BY outbox_due
+             WHERE due_at IS NOT NULL AND company_id = ?1 AND priority > ?2 ORDER BY priority LIMIT 1",
+        )
+        .and_then(|mut statement| statement.query_row((company, after), |row| row.get(0)).optional())
+        .map_err(from_sqlite)
+}
+
+struct Due {
+    seq: i64,
+    status: Status,
+    expires_at: Timestamp,
+    size_bytes: u64,
+}
+
+fn due_emails(
+    connection: &Connection,
+    company: &str,
+    priority: i64,
+    now: Timestamp,
+    limit: u32,
+) -> Result<Vec<Due>, StoreError> {
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT seq, status, expires_at, size_bytes FROM email_outbox INDEXED BY outbox_due
+             WHERE due_at IS NOT NULL AND company_id = ?1 AND priority = ?2 AND due_at <= ?3
+             ORDER BY due_at, seq LIMIT ?4",
+        )
+        .map_err(from_sqlite)?;
+    let mut rows = statement.query((company, priority, now.millis(), limit)).map_err(from_sqlite)?;
+    let mut due = Vec::new();
+    while let Some(row) = rows.next().map_err(from_sqlite)? {
+        due.push(Due {
+            seq: row.get("seq").map_err(from_sqlite)?,
+            status: row::status(row)?,
+            expires_at: Timestamp::from_millis(row.get("expires_at").map_err(from_sqlite)?),
+            size_bytes: row.get("size_bytes").map_err(from_sqlite)?,
+        });
+    }
+    Ok(due)
+}
+
+/// The company as a candidate, or `None` when it may not be given anything now.
+fn candidate(
+    connection: &Connection,
+    company: &str,
+    request: &ClaimRequest,
+) -> Result<Option<Candidate>, StoreError> {
+    type Limits = (u32, Option<u32>, Option<u32>, bool);
+    let limits: Option<Limits> = connection
+        .prepare_cached(
+            "SELECT weight, concurrency_max, rate_per_sec, disabled_at IS NOT NULL FROM companies WHERE id = ?1",
+        )
+        .and_then(|mut statement| {
+            statement
+                .query_row([company], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
+                .optional()
+        })
+        .map_err(from_sqlite)?;
+    let Some((weight, concurrency_max, rate_per_sec, false)) = limits else {
+        return Ok(None);
+    };
+    let mut room = request.limit;
+    if let Some(most) = concurrency_max {
+        room = room.min(most.saturating_sub(in_flight(connection, company)?));
+    }
+    if let Some(rate) = rate_per_sec {
+        room = room.min(rate.saturating_sub(started_lately(connection, company, request.now)?));
+    }
+    Ok((room > 0).then(|| Candidate { company: company.to_owned(), weight, room }))
+}
+
+fn in_flight(connection: &Connection, company: &str) -> Result<u32, StoreError> {
+    connection
+        .prepare_cached("SELECT count(*) FROM email_outbox WHERE status = 'PROCESSING' AND company_id = ?1")
+        .and_then(|mut statement| statement.query_row([company], |row| row.get(0)))
+        .map_err(from_sqlite)
+}
+
+/// The starts of the last second: pairs of a tenth of a second and a count.
+fn recent_starts(
+    connection: &Connection,
+    company: &str,
+    now: Timestamp,
+) -> Result<Vec<(i64, u32)>, StoreError> {
+    let text: Option<String> = connection
+        .prepare_cached("SELECT starts FROM company_rates WHERE company_id = ?1")
+        .and_then(|mut statement| statement.query_row([company], |row| row.get(0)).optional())
+        .map_err(from_sqlite)?;
+    let oldest = now.millis() / 100 - TENTHS;
+    let pair = |text: &str| -> Option<(i64, u32)> {
+        let (tenth, count) = text.split_once(':')?;
+        Some((tenth.parse().ok()?, count.parse().ok()?))
+    };
+    let recent = |&(tenth, _): &(i64, u32)| tenth > oldest;
+    Ok(text.unwrap_or_default().split(',').filter_map(pair).filter(recent).collect())
+}
+
+fn started_lately(connection: &Connection, company: &str, now: Timestamp) -> Result<u32, StoreError> {
+    Ok(recent_starts(connection, company, now)?.iter().map(|(_, count)| count).sum())
+}
+
+/// Remembers starts of a company that has a rate limit.
+fn note_starts(connection: &Connection, company: &str, now: Timestamp, count: u32) -> Result<(), StoreError> {
+    let is_limited: bool = connection
+        .prepare_cached("SELECT rate_per_sec IS NOT NULL FROM companies WHERE id = ?1")
+        .and_then(|mut statement| statement.query_row([company], |row| row.get(0)))
+        .map_err(from_sqlite)?;
+    if !is_limited {
+        return Ok(());
+    }
+    let mut starts = recent_starts(connection, company, now)?;
+    starts.push((now.millis() / 100, count));
+    let text: Vec<String> = starts.iter().map(|(tenth, count)| format!("{tenth}:{count}")).collect();
+    connection
+        .prepare_cached(
+            "INSERT INTO company_rates (company_id, starts) VALUES (?1, ?2)
+             ON CONFLICT (company_id) DO UPDATE SET starts = excluded.starts",
+        )
+        .and_then(|mut statement| statement.execute((company, text.join(","))))
+        .map_err(from_sqlite)?;
+    Ok(())
+}
+
+fn with_content(connection: &Connection, claimed: Vec<(i64, Claim)>) -> Result<Vec<Claim>, StoreError> {
+    let mut claims = Vec::with_capacity(claimed.len());
+    for (seq, claim) in claimed {
+        let block: Option<Vec<u8>> = connection
+            .prepare_cached("SELECT body FROM contents WHERE email_seq = ?1")
+            .and_then(|mut statement| statement.query_row([seq], |row| row.get(0)).optional())
+            .map_err(from_sqlite)?;
+        // Content that cannot be read is as good as none: the validation says so and the email fails alone.
+        let content = block.and_then(|block| content_codec::decode(&block).ok());
+        claims.push(Claim { content, ..claim });
+    }
+    Ok(claims)
+}

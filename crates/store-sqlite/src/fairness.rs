@@ -1,0 +1,108 @@
+//! Who is next: companies share the workers by weight. Every company has a clock of its own that moves on by
+//! 1/weight with each email it is given; the one whose clock is furthest behind is served next, and one that
+//! comes back after a pause starts at the present, so that nobody saves up turns. The clocks live in memory:
+//! losing them costs nothing but one uneven round.
+
+use std::collections::HashMap;
+
+/// How many companies' clocks are remembered.
+const CLOCKS_MAX: usize = 20_000;
+
+#[derive(Debug, Default)]
+pub struct Fairness {
+    clocks: HashMap<String, f64>,
+    present: f64,
+    /// The company after which the next round begins to look.
+    pub cursor: String,
+}
+
+/// A company with due emails, and how many it may be given now.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    pub company: String,
+    pub weight: u32,
+    pub room: u32,
+}
+
+impl Fairness {
+    /// Divides `slots` among the candidates; gives as many shares as there are candidates.
+    pub fn share(&mut self, candidates: &[Candidate], slots: u32) -> Vec<u32> {
+        let mut shares = vec![0; candidates.len()];
+        let mut clocks: Vec<f64> =
+            candidates.iter().map(|candidate| self.clock_of(&candidate.company)).collect();
+        for _ in 0..slots {
+            let has_room = |&index: &usize| shares[index] < candidates[index].room;
+            let behind = |&a: &usize, &b: &usize| clocks[a].total_cmp(&clocks[b]);
+            let Some(next) = (0..candidates.len()).filter(has_room).min_by(behind) else { break };
+            shares[next] += 1;
+            clocks[next] += 1.0 / f64::from(candidates[next].weight.max(1));
+        }
+        shares
+    }
+
+    fn clock_of(&self, company: &str) -> f64 {
+        self.clocks.get(company).copied().unwrap_or(0.0).max(self.present)
+    }
+
+    /// Records what was really given. The present is the furthest-behind clock of those that could have been
+    /// served.
+    pub fn given(&mut self, candidates: &[Candidate], given: &[u32]) {
+        let mut present = f64::INFINITY;
+        for (candidate, &count) in candidates.iter().zip(given) {
+            let clock =
+                self.clock_of(&candidate.company) + f64::from(count) / f64::from(candidate.weight.max(1));
+            present = present.min(clock);
+            self.clocks.insert(candidate.company.clone(), clock);
+        }
+        if present.is_finite() {
+            self.present = self.present.max(present);
+        }
+        if self.clocks.len() > CLOCKS_MAX {
+            let present = self.present;
+            self.clocks.retain(|_, clock| *clock > present);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(company: &str, weight: u32) -> Candidate {
+        Candidate { company: company.into(), weight, room: u32::MAX }
+    }
+
+    #[test]
+    fn weights_hold_for_single_slots() {
+        let mut fairness = Fairness::default();
+        let both = [candidate("a", 3), candidate("b", 1)];
+        let mut total = [0, 0];
+        for _ in 0..400 {
+            let shares = fairness.share(&both, 1);
+            fairness.given(&both, &shares);
+            total[0] += shares[0];
+            total[1] += shares[1];
+        }
+        assert_eq!(total, [300, 100]);
+    }
+
+    #[test]
+    fn a_newcomer_is_served_at_once_but_saves_up_no_turns() {
+        let mut fairness = Fairness::default();
+        let alone = [candidate("a", 1)];
+        for _ in 0..1_000 {
+            let shares = fairness.share(&alone, 64);
+            fairness.given(&alone, &shares);
+        }
+        let both = [candidate("a", 1), candidate("b", 1)];
+        let shares = fairness.share(&both, 20);
+        assert_eq!(shares, [10, 10]);
+    }
+
+    #[test]
+    fn a_company_without_room_leaves_its_slots_to_the_others() {
+        let mut fairness = Fairness::default();
+        let both = [Candidate { room: 2, ..candidate("a", 5) }, candidate("b", 1)];
+        assert_eq!(fairness.share(&both, 10), [2, 8]);
+    }
+}

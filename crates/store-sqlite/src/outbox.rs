@@ -1,0 +1,447 @@
+//! The outbox: acceptance, intake, expiry, cancelling. Claims are in `claim`, attempts in `settle`.
+
+use async_trait::async_trait;
+use model::attempt::LostLease;
+use model::{
+    Claim, CompanyId, EmailId, ErrorCode, Event, EventKind, Guard, Move, NewEmail, Status, Timestamp,
+    WorkerId,
+};
+use rusqlite::{Connection, OptionalExtension};
+use store::detail::Detail;
+use store::{
+    Acceptance, Accepted, AttemptStart, Begun, Cancelled, ClaimRequest, IdempotencyKey, IntakeItem,
+    IntakeVerdict, Outbox, RetriedNow, Settled, Settlement, StoreError, content_codec,
+};
+
+use crate::error::from_sqlite;
+use crate::writer::Work;
+use crate::{SqliteStore, recipients, row, settle};
+
+const DAY_MS: i64 = 24 * 3600 * 1000;
+
+#[async_trait]
+impl Outbox for SqliteStore {
+    async fn accept(&self, acceptance: Acceptance) -> Result<Accepted, StoreError> {
+        // Compressing is work for the many callers, not for the one writer.
+        let blocks: Vec<Vec<u8>> =
+            acceptance.emails.iter().map(|email| content_codec::encode(&email.content)).collect();
+        self.writer.run(move |work| accept(work, &acceptance, &blocks)).await
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
+        self.claim_due(request).await
+    }
+
+    async fn begin(&self, start: AttemptStart) -> Result<Begun, StoreError> {
+        self.writer.run(move |work| settle::begin(work, &start)).await
+    }
+
+    async fn settle(&self, settlement: Settlement) -> Result<Settled, StoreError> {
+        self.writer.run(move |work| settle::settle(work, &settlement)).await
+    }
+
+    async fn renew(
+        &self,
+        owner: WorkerId,
+        guards: Vec<Guard>,
+        until: Timestamp,
+    ) -> Result<Vec<EmailId>, StoreError> {
+        self.writer.run(move |work| settle::renew(work, owner, &guards, until)).await
+    }
+
+    async fn lost_leases(&self, now: Timestamp, limit: u32) -> Result<Vec<LostLease>, StoreError> {
+        self.find_lost_leases(now, limit).await
+    }
+
+    async fn expire(&self, now: Timestamp, limit: u32) -> Result<u32, StoreError> {
+        self.writer.run(move |work| expire(work, now, limit)).await
+    }
+
+    async fn awaiting_intake(&self, limit: u32) -> Result<Vec<IntakeItem>, StoreError> {
+        self.reader.run(move |connection| awaiting_intake(connection, limit)).await
+    }
+
+    async fn settle_intake(
+        &self,
+        item: (EmailId, u64),
+        verdict: IntakeVerdict,
+        events: Vec<Event>,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.writer.run(move |work| settle_intake(work, item, &verdict, &events, now)).await
+    }
+
+    async fn cancel(&self, company: CompanyId, id: EmailId, now: Timestamp) -> Result<Cancelled, StoreError> {
+        self.writer.run(move |work| cancel(work, company, id, now)).await
+    }
+
+    async fn retry_now(
+        &self,
+        company: CompanyId,
+        id: EmailId,
+        now: Timestamp,
+    ) -> Result<RetriedNow, StoreError> {
+        self.writer.run(move |work| retry_now(work, company, id, now)).await
+    }
+}
+
+fn accept(work: &mut Work<'_>, acceptance: &Acceptance, blocks: &[Vec<u8>]) -> Result<Accepted, StoreError> {
+    if let Some(key) = &acceptance.key
+        && let Some(accepted) = earlier_use(work.connection, acceptance.company, key, acceptance.now)?
+    {
+        return Ok(accepted);
+    }
+    if let Some(limit) = acceptance.daily_limit
+        && !count_towards_day(work.connection, acceptance, limit)?
+    {
+        return Ok(Accepted::OverDailyLimit);
+    }
+    if let Some(key) = &acceptance.key {
+        keep_key(work.connection, acceptance.company, key)?;
+    }
+    for (email, block) in acceptance.emails.iter().zip(blocks) {
+        insert_email(work, email, block)?;
+    }
+    Ok(Accepted::Stored)
+}
+
+/// What an earlier request with this key was answered, unless its time is over.
+fn earlier_use(
+    connection: &Connection,
+    company: CompanyId,
+    key: &IdempotencyKey,
+    now: Timestamp,
+) -> Result<Option<Accepted>, StoreError> {
+    let found: Option<(Vec<u8>, String)> = connection
+        .prepare_cached(
+            "SELECT body_hash, answer FROM idempotency_keys
+             WHERE company_id = ?1 AND key = ?2 AND keep_until > ?3",
+        )
+        .and_then(|mut statement| {
+            let bound = (company.to_string(), &key.key, now.millis());
+            statement.query_row(bound, |row| Ok((row.get(0)?, row.get(1)?))).optional()
+        })
+        .map_err(from_sqlite)?;
+    Ok(found.map(|(body_hash, answer)| {
+        if body_hash == key.body_hash { Accepted::Replayed { answer } } else { Accepted::KeyReused }
+    }))
+}
+
+fn keep_key(connection: &Connection, company: CompanyId, key: &IdempotencyKey) -> Result<(), StoreError> {
+    connection
+        .prepare_cached(
+            "INSERT INTO idempotency_keys (company_id, key, body_hash, answer, keep_until)
+             VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT (company_id, key) DO UPDATE
+             SET body_hash = excluded.body_hash, answer = excluded.answer, keep_until = excluded.keep_until",
+        )
+        .and_then(|mut statement| {
+            let bound =
+                (company.to_string(), &key.key, &key.body_hash[..], &key.answer, key.keep_until.millis());
+            statement.execute(bound)
+        })
+        .map_err(from_sqlite)?;
+    Ok(())
+}
+
+/// Counts the emails towards the company's day; `false` when they would go over its limit.
+fn count_towards_day(
+    connection: &Connection,
+    acceptance: &Acceptance,
+    limit: u32,
+) -> Result<bool, StoreError> {
+    let (company, day) = (acceptance.company.to_string(), acceptance.now.millis().div_euclid(DAY_MS));
+    let accepted: i64 = connection
+        .prepare_cached("SELECT accepted FROM company_days WHERE company_id = ?1 AND day = ?2")
+        .and_then(|mut statement| statement.query_row((&company, day), |row| row.get(0)).optional())
+        .map_err(from_sqlite)?
+        .unwrap_or(0);
+    let after = accepted.saturating_add(i64::try_from(acceptance.emails.len()).unwrap_or(i64::MAX));
+    if after > i64::from(limit) {
+        return Ok(false);
+    }
+    connection
+        .prepare_cached(
+            "INSERT INTO company_days (company_id, day, accepted) VALUES (?1, ?2, ?3)
+             ON CONFLICT (company_id, day) DO UPDATE SET accepted = excluded.accepted",
+        )
+        .and_then(|mut statement| statement.execute((&company, day, after)))
+        .map_err(from_sqlite)?;
+    Ok(true)
+}
+
+fn insert_email(work: &mut Work<'_>, email: &NewEmail, block: &[u8]) -> Result<(), StoreError> {
+    let recipient_id = recipients::upsert(work.connection, email)?;
+    let waits = email.status == Status::Enqueued;
+    let ttl = email.expires_at.since(email.scheduled_at.unwrap_or(email.created_at));
+    work.connection
+        .prepare_cached(
+            "INSERT INTO email_outbox
+                 (id, company_id, status, priority, due_at, expires_at, mode, to_email, subject, created_at,
+                  updated_at, scheduled_at, ttl_ms, request_id, external_id, entity_id, recipient_id,
+                  recipient_external_id, size_bytes, content_ref, detail)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, 'db:', ?19)",
+        )
+        .and_then(|mut statement| {
+            statement.execute(rusqlite::params![
+                email.id.to_string(),
+                email.company.to_string(),
+                email.status.as_str(),
+                email.priority,
+                waits.then_some(email.due_at.millis()),
+                email.expires_at.millis(),
+                email.mode.as_str(),
+                email.envelope.to.expose(),
+                email.envelope.subject.expose(),
+                email.created_at.millis(),
+                email.scheduled_at.map(Timestamp::millis),
+                i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX),
+                email.request_id,
+                email.external_id,
+                email.entity.as_ref().map(|entity| &entity.id),
+                recipient_id.map(|id| id.to_string()),
+                email.recipient.as_ref().and_then(|recipient| recipient.external_id.as_ref()),
+                u64::try_from(email.content.size_bytes()).unwrap_or(u64::MAX),
+                Detail::of(email).encode(),
+            ])
+        })
+        .map_err(from_sqlite)?;
+    let seq = work.connection.last_insert_rowid();
+    work.counts.arrived(email.status);
+    work.connection
+        .prepare_cached("INSERT INTO contents (email_seq, body) VALUES (?1, ?2)")
+        .and_then(|mut statement| statement.execute((seq, block)))
+        .map_err(from_sqlite)?;
+    for tag in &email.envelope.tags {
+        work.connection
+            .prepare_cached(
+                "INSERT OR IGNORE INTO email_tags (company_id, tag, email_seq) VALUES (?1, ?2, ?3)",
+            )
+            .and_then(|mut statement| statement.execute((email.company.to_string(), tag, seq)))
+            .map_err(from_sqlite)?;
+    }
+    let kind = if waits { EventKind::Enqueued } else { EventKind::Accepted };
+    row::add_events(work.connection, seq, &[Event::new(kind, email.created_at)])
+}
+
+fn expire(work: &mut Work<'_>, now: Timestamp, limit: u32) -> Result<u32, StoreError> {
+    let mut statement = work
+        .connection
+        .prepare_cached(
+            "SELECT seq, status, due_at FROM email_outbox INDEXED BY outbox_expiring
+             WHERE due_at IS NOT NULL AND expires_at <= ?1 ORDER BY expires_at LIMIT ?2",
+        )
+        .map_err(from_sqlite)?;
+    let mut rows = statement.query((now.millis(), limit)).map_err(from_sqlite)?;
+    let mut expired = Vec::new();
+    while let Some(row) = rows.next().map_err(from_sqlite)? {
+        let seq: i64 = row.get("seq").map_err(from_sqlite)?;
+        let due_at: i64 = row.get("due_at").map_err(from_sqlite)?;
+        expired.push((seq, row::status(row)?, Timestamp::from_millis(due_at)));
+    }
+    drop(rows);
+    for &(seq, status, due_at) in &expired {
+        expire_row(work, seq, status, Some(due_at), now)?;
+    }
+    Ok(u32::try_from(expired.len()).unwrap_or(u32::MAX))
+}
+
+/// Ends a waiting email whose time is over. One that is held (due never) may have been sent: it is a dead
+/// letter for a person to look at, not an expired one.
+pub fn expire_row(
+    work: &mut Work<'_>,
+    seq: i64,
+    status: Status,
+    due_at: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let held = due_at == Some(Timestamp::NEVER);
+    let to = row::moved(work, status, if held { Move::Fail } else { Move::Expire })?;
+    let now_ms = now.millis();
+    work.connection
+        .prepare_cached(
+            "UPDATE email_outbox
+             SET status = ?2, version = version + 1, due_at = NULL, updated_at = ?3,
+                 failed_at = CASE WHEN ?4 THEN ?3 ELSE failed_at END, dead_at = CASE WHEN ?4 THEN ?3 END
+             WHERE seq = ?1 AND status = ?5",
+        )
+        .and_then(|mut statement| statement.execute((seq, to.as_str(), now_ms, held, status.as_str())))
+        .map_err(from_sqlite)?;
+    let event = if held {
+        work.connection
+            .prepare_cached(
+                "UPDATE email_outbox SET last_failure_code = ?2, last_failure_at = ?3 WHERE seq = ?1",
+            )
+            .and_then(|mut statement| statement.execute((seq, ErrorCode::OUTCOME_UNKNOWN.as_str(), now_ms)))
+            .map_err(from_sqlite)?;
+        Event::new(EventKind::Failed, now)
+            .with("errorCode", ErrorCode::OUTCOME_UNKNOWN.as_str())
+            .with("willRetry", false)
+    } else {
+        Event::new(EventKind::Expired, now)
+    };
+    row::add_events(work.connection, seq, &[event])
+}
+
+fn awaiting_intake(connection: &Connection, limit: u32) -> Result<Vec<IntakeItem>, StoreError> {
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT id, company_id, version, (SELECT body FROM contents WHERE email_seq = seq) AS body
+             FROM email_outbox INDEXED BY outbox_intake WHERE status = 'ACCEPTED' ORDER BY seq LIMIT ?1",
+        )
+        .map_err(from_sqlite)?;
+    let read = |row: &rusqlite::Row<'_>| -> rusqlite::Result<(String, String, u64, Option<Vec<u8>>)> {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+    };
+    let rows = statement.query_map([limit], read).map_err(from_sqlite)?;
+    let mut items = Vec::new();
+    for row in rows {
+        let (id, company, version, block) = row.map_err(from_sqlite)?;
+        items.push(IntakeItem {
+            id: id.parse().map_err(|_| StoreError::Broken("an email's id cannot be read".into()))?,
+            company: company
+                .parse()
+                .map_err(|_| StoreError::Broken("a company's id cannot be read".into()))?,
+            version,
+            content: block.and_then(|block| content_codec::decode(&block).ok()),
+        });
+    }
+    Ok(items)
+}
+
+fn settle_intake(
+    work: &mut Work<'_>,
+    (id, version): (EmailId, u64),
+    verdict: &IntakeVerdict,
+    events: &[Event],
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let found: Option<(i64, String, String, i64)> = work
+        .connection
+        .prepare_cached(
+            "SELECT seq, detail, company_id, coalesce(scheduled_at, created_at) FROM email_outbox
+             WHERE id = ?1 AND status = 'ACCEPTED' AND version = ?2",
+        )
+        .and_then(|mut statement| {
+            let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+            statement.query_row((id.to_string(), version), read).optional()
+        })
+        .map_err(from_sqlite)?;
+    let Some((seq, detail, _company, due_at)) = found else { return Ok(false) };
+    match verdict {
+        IntakeVerdict::Passed { envelope } => {
+            let to = row::moved(work, Status::Accepted, Move::IntakePassed)?;
+            let detail = Detail::decode(&detail)
+                .ok_or_else(|| StoreError::Broken("detail of an email cannot be read".into()))?
+                .with_envelope(envelope);
+            work.connection
+                .prepare_cached(
+                    "UPDATE email_outbox SET status = ?2, version = version + 1, due_at = ?3, to_email = ?4,
+                         subject = ?5, detail = ?6, updated_at = ?7 WHERE seq = ?1",
+                )
+                .and_then(|mut statement| {
+                    statement.execute((
+                        seq,
+                        to.as_str(),
+                        due_at,
+                        envelope.to.expose(),
+                        envelope.subject.expose(),
+                        detail.encode(),
+                        now.millis(),
+                    ))
+                })
+                .map_err(from_sqlite)?;
+        }
+        IntakeVerdict::Refused { failure } => {
+            let to = row::moved(work, Status::Accepted, Move::IntakeFailed)?;
+            work.connection
+                .prepare_cached(
+                    "UPDATE email_outbox SET status = ?2, version = version + 1, failed_at = ?3, updated_at = ?3,
+                         last_failure_code = ?4, last_failure_category = ?5, last_failure_reason = ?6,
+                         last_failure_at = ?3 WHERE seq = ?1",
+                )
+                .and_then(|mut statement| {
+                    statement.execute((
+                        seq,
+                        to.as_str(),
+                        now.millis(),
+                        failure.code.as_str(),
+                        failure.category.as_str(),
+                        &failure.message,
+                    ))
+                })
+                .map_err(from_sqlite)?;
+        }
+    }
+    row::add_events(work.connection, seq, events)?;
+    Ok(true)
+}
+
+/// The row of a company's email, as far as cancelling and retrying need it.
+fn standing(
+    connection: &Connection,
+    company: CompanyId,
+    id: EmailId,
+) -> Result<Option<(i64, Status, bool)>, StoreError> {
+    let mut statement = connection
+        .prepare_cached("SELECT seq, status, at_provider FROM email_outbox WHERE id = ?1 AND company_id = ?2")
+        .map_err(from_sqlite)?;
+    let mut rows = statement.query((id.to_string(), company.to_string())).map_err(from_sqlite)?;
+    let Some(row) = rows.next().map_err(from_sqlite)? else { return Ok(None) };
+    let seq = row.get("seq").map_err(from_sqlite)?;
+    let at_provider = row.get("at_provider").map_err(from_sqlite)?;
+    Ok(Some((seq, row::status(row)?, at_provider)))
+}
+
+fn cancel(
+    work: &mut Work<'_>,
+    company: CompanyId,
+    id: EmailId,
+    now: Timestamp,
+) -> Result<Cancelled, StoreError> {
+    let Some((seq, status, at_provider)) = standing(work.connection, company, id)? else {
+        return Ok(Cancelled::NotFound);
+    };
+    if at_provider || status.after(Move::Cancel).is_err() {
+        return Ok(Cancelled::TooLate(status));
+    }
+    cancel_row(work, seq, status, Event::new(EventKind::Cancelled, now))?;
+    Ok(Cancelled::Done)
+}
+
+pub fn cancel_row(work: &mut Work<'_>, seq: i64, status: Status, event: Event) -> Result<(), StoreError> {
+    let to = row::moved(work, status, Move::Cancel)?;
+    work.connection
+        .prepare_cached(
+            "UPDATE email_outbox SET status = ?2, version = version + 1, due_at = NULL, lease_until = NULL,
+                 lease_owner = NULL, updated_at = ?3
+             WHERE seq = ?1 AND status = ?4",
+        )
+        .and_then(|mut statement| statement.execute((seq, to.as_str(), event.at.millis(), status.as_str())))
+        .map_err(from_sqlite)?;
+    row::add_events(work.connection, seq, &[event])
+}
+
+fn retry_now(
+    work: &mut Work<'_>,
+    company: CompanyId,
+    id: EmailId,
+    now: Timestamp,
+) -> Result<RetriedNow, StoreError> {
+    let Some((seq, status, _)) = standing(work.connection, company, id)? else {
+        return Ok(RetriedNow::NotFound);
+    };
+    if status.after(Move::RetryNow).is_err() {
+        return Ok(RetriedNow::NotWaiting(status));
+    }
+    let to = row::moved(work, status, Move::RetryNow)?;
+    work.connection
+        .prepare_cached(
+            "UPDATE email_outbox SET status = ?2, version = version + 1, due_at = ?3, updated_at = ?3
+             WHERE seq = ?1 AND status = ?4",
+        )
+        .and_then(|mut statement| statement.execute((seq, to.as_str(), now.millis(), status.as_str())))
+        .map_err(from_sqlite)?;
+    row::add_events(work.connection, seq, &[Event::new(EventKind::RetryRequested, now)])?;
+    Ok(RetriedNow::Done)
+}

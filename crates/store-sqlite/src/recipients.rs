@@ -1,0 +1,220 @@
+//! People known to a company, and forgetting them.
+
+use async_trait::async_trait;
+use model::privacy::Secret;
+use model::{Address, CompanyId, Content, Event, EventKind, NewEmail, RecipientId, Status, Timestamp};
+use rusqlite::{Connection, OptionalExtension};
+use store::detail::Detail;
+use store::{Erased, RecipientRecord, Recipients, StoreError, content_codec};
+
+use crate::error::from_sqlite;
+use crate::writer::Work;
+use crate::{SqliteStore, outbox, row};
+
+/// What stands where an erased address stood.
+const ERASED_ADDRESS: &str = "erased@erased.invalid";
+const ERASED_SUBJECT: &str = "(erased)";
+
+#[async_trait]
+impl Recipients for SqliteStore {
+    async fn recipient(
+        &self,
+        company: CompanyId,
+        id: RecipientId,
+    ) -> Result<Option<RecipientRecord>, StoreError> {
+        self.reader.run(move |connection| recipient(connection, company, id)).await
+    }
+
+    async fn erase(
+        &self,
+        company: CompanyId,
+        address: &Address,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<Erased, StoreError> {
+        let address = address.clone();
+        self.writer.run(move |work| erase(work, company, &address, now, limit)).await
+    }
+}
+
+fn recipient(
+    connection: &Connection,
+    company: CompanyId,
+    id: RecipientId,
+) -> Result<Option<RecipientRecord>, StoreError> {
+    connection
+        .prepare_cached(
+            "SELECT email, external_id, deleted_at FROM recipients WHERE id = ?1 AND company_id = ?2",
+        )
+        .and_then(|mut statement| {
+            let read = |row: &rusqlite::Row<'_>| {
+                Ok(RecipientRecord {
+                    id,
+                    email: Address::trusted(row.get(0)?),
+                    external_id: row.get(1)?,
+                    deleted_at: row.get::<_, Option<i64>>(2)?.map(Timestamp::from_millis),
+                })
+            };
+            statement.query_row((id.to_string(), company.to_string()), read).optional()
+        })
+        .map_err(from_sqlite)
+}
+
+/// Creates the recipient an email names by external id or document, or brings it up to date. A recipient named
+/// by its own id is left as it is: whether it exists and fits is the pipeline's question.
+pub fn upsert(connection: &Connection, email: &NewEmail) -> Result<Option<RecipientId>, StoreError> {
+    let Some(recipient) = &email.recipient else { return Ok(None) };
+    if recipient.id.is_some() || (recipient.external_id.is_none() && recipient.document_hmac.is_none()) {
+        return Ok(recipient.id);
+    }
+    let company = email.company.to_string();
+    let found: Option<String> = connection
+        .prepare_cached(
+            "SELECT id FROM recipients WHERE company_id = ?1 AND external_id = ?2
+             UNION ALL
+             SELECT id FROM recipients WHERE company_id = ?1 AND document_hmac = ?3
+             LIMIT 1",
+        )
+        .and_then(|mut statement| {
+            let bound = (&company, &recipient.external_id, &recipient.document_hmac);
+            statement.query_row(bound, |row| row.get(0)).optional()
+        })
+        .map_err(from_sqlite)?;
+    let id = match &found {
+        Some(id) => id.parse().map_err(|_| StoreError::Broken("a recipient's id cannot be read".into()))?,
+        None => RecipientId::new(email.created_at),
+    };
+    connection
+        .prepare_cached(
+            "INSERT INTO recipients (id, company_id, external_id, document_hmac, document_sealed, email, name,
+                                     legal_name, created_at, updated_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)
+             ON CONFLICT (id) DO UPDATE SET
+                 external_id = coalesce(external_id, excluded.external_id),
+                 document_sealed = coalesce(excluded.document_sealed, document_sealed),
+                 email = excluded.email, name = coalesce(excluded.name, name),
+                 legal_name = coalesce(excluded.legal_name, legal_name),
+                 updated_at = excluded.updated_at, deleted_at = NULL",
+        )
+        .and_then(|mut statement| {
+            statement.execute(rusqlite::params![
+                id.to_string(),
+                company,
+                recipient.external_id,
+                recipient.document_hmac,
+                recipient.document_sealed.as_ref().map(Secret::expose),
+                email.envelope.to.expose(),
+                recipient.name.as_ref().map(Secret::expose),
+                recipient.legal_name.as_ref().map(Secret::expose),
+                email.created_at.millis(),
+            ])
+        })
+        .map_err(from_sqlite)?;
+    Ok(Some(id))
+}
+
+fn erase(
+    work: &mut Work<'_>,
+    company: CompanyId,
+    address: &Address,
+    now: Timestamp,
+    limit: u32,
+) -> Result<Erased, StoreError> {
+    let found = emails_naming(work.connection, company, address, limit)?;
+    let mut erased = Erased { more: found.len() == limit as usize, ..Erased::default() };
+    for email in &found {
+        if email.status == Status::Processing {
+            continue;
+        }
+        if !email.status.is_final() {
+            let event = Event::new(EventKind::Cancelled, now).with("reason", "erased");
+            outbox::cancel_row(work, email.seq, email.status, event)?;
+        }
+        erase_email(work.connection, email, address)?;
+        erased.emails += 1;
+    }
+    erased.pending = found.len() as u64 - erased.emails;
+    // Those in flight would be found again and again.
+    erased.more &= erased.emails > 0;
+    let changed = work
+        .connection
+        .execute(
+            "UPDATE recipients SET email = ?3, name = NULL, legal_name = NULL, document_sealed = NULL,
+                 document_hmac = NULL, deleted_at = coalesce(deleted_at, ?4)
+             WHERE company_id = ?1 AND email = ?2",
+            (company.to_string(), address.expose(), ERASED_ADDRESS, now.millis()),
+        )
+        .map_err(from_sqlite)?;
+    erased.recipients = changed as u64;
+    Ok(erased)
+}
+
+struct Found {
+    seq: i64,
+    status: Status,
+    is_to: bool,
+    detail: Detail,
+}
+
+/// Emails to the address, and those that name it among their copies.
+fn emails_naming(
+    connection: &Connection,
+    company: CompanyId,
+    address: &Address,
+    limit: u32,
+) -> Result<Vec<Found>, StoreError> {
+    let mut statement = connection
+        .prepare(
+            "SELECT seq, status, to_email = ?2 AS is_to, detail FROM email_outbox
+             WHERE company_id = ?1 AND (to_email = ?2 OR instr(detail, ?3) > 0)
+             LIMIT ?4",
+        )
+        .map_err(from_sqlite)?;
+    let quoted = format!("\"{}\"", address.expose());
+    let mut rows =
+        statement.query((company.to_string(), address.expose(), quoted, limit)).map_err(from_sqlite)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().map_err(from_sqlite)? {
+        let detail: String = row.get("detail").map_err(from_sqlite)?;
+        found.push(Found {
+            seq: row.get("seq").map_err(from_sqlite)?,
+            status: row::status(row)?,
+            is_to: row.get("is_to").map_err(from_sqlite)?,
+            detail: Detail::decode(&detail)
+                .ok_or_else(|| StoreError::Broken("detail of an email cannot be read".into()))?,
+        });
+    }
+    Ok(found)
+}
+
+/// An email to the person loses everything but its counts; one that only copied them loses the copy.
+fn erase_email(connection: &Connection, email: &Found, address: &Address) -> Result<(), StoreError> {
+    let mut detail = email.detail.clone();
+    detail.cc.retain(|copy| copy != address);
+    detail.bcc.retain(|copy| copy != address);
+    if email.is_to {
+        detail = Detail { recipient: None, headers: vec![], reply_to: None, ..detail };
+        connection
+            .execute(
+                "UPDATE email_outbox SET to_email = ?2, subject = ?3, recipient_external_id = NULL WHERE seq = ?1",
+                (email.seq, ERASED_ADDRESS, ERASED_SUBJECT),
+            )
+            .map_err(from_sqlite)?;
+    }
+    // An .eml names its copies inside.
+    if email.is_to || is_raw(connection, email.seq)? {
+        connection.execute("DELETE FROM contents WHERE email_seq = ?1", [email.seq]).map_err(from_sqlite)?;
+    }
+    connection
+        .execute("UPDATE email_outbox SET detail = ?2 WHERE seq = ?1", (email.seq, detail.encode()))
+        .map_err(from_sqlite)?;
+    Ok(())
+}
+
+fn is_raw(connection: &Connection, seq: i64) -> Result<bool, StoreError> {
+    let block: Option<Vec<u8>> = connection
+        .query_row("SELECT body FROM contents WHERE email_seq = ?1", [seq], |row| row.get(0))
+        .optional()
+        .map_err(from_sqlite)?;
+    Ok(block.is_some_and(|block| matches!(content_codec::decode(&block), Ok(Content::Raw(_)))))
+}

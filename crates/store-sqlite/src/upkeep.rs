@@ -1,0 +1,205 @@
+//! Numbers for the operator, retention, and whose database it is.
+
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+
+use async_trait::async_trait;
+use model::{Status, Timestamp, WorkerId};
+use rusqlite::{Connection, OptionalExtension};
+use store::{Pruned, QueueStats, Retention, StoreError, Upkeep};
+
+use crate::error::from_sqlite;
+use crate::writer::Work;
+use crate::{SqliteStore, row};
+
+/// How many companies are looked at for the email that has been due longest.
+const COMPANIES_MAX: usize = 10_000;
+
+#[async_trait]
+impl Upkeep for SqliteStore {
+    async fn stats(&self, now: Timestamp) -> Result<QueueStats, StoreError> {
+        self.reader.run(move |connection| stats(connection, now)).await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        // An empty transaction takes the write lock and proves that the writer answers.
+        self.writer.run(|_| Ok(())).await?;
+        let read = |connection: &Connection| {
+            connection.query_row("SELECT count(*) FROM meta", [], |_| Ok(())).map_err(from_sqlite)
+        };
+        self.reader.run(read).await
+    }
+
+    async fn prune(&self, retention: &Retention, now: Timestamp, limit: u32) -> Result<Pruned, StoreError> {
+        let retention = retention.clone();
+        let from = *self.pruned_to.lock().unwrap_or_else(PoisonError::into_inner);
+        let (pruned, to) = self.writer.run(move |work| prune(work, &retention, now, limit, from)).await?;
+        *self.pruned_to.lock().unwrap_or_else(PoisonError::into_inner) = to;
+        Ok(pruned)
+    }
+
+    async fn environment(&self, or_set: &str) -> Result<String, StoreError> {
+        let or_set = or_set.to_owned();
+        let get_or_set = move |connection: &Connection| {
+            connection
+                .execute("INSERT OR IGNORE INTO meta (name, value) VALUES ('environment', ?1)", [or_set])?;
+            connection.query_row("SELECT value FROM meta WHERE name = 'environment'", [], |row| row.get(0))
+        };
+        self.writer.run(move |work| get_or_set(work.connection).map_err(from_sqlite)).await
+    }
+
+    async fn worker_joins(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.owners.join(worker)
+    }
+
+    async fn worker_leaves(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.owners.leave(worker);
+        Ok(())
+    }
+
+    async fn close(&self) {
+        let writer = self.writer.clone();
+        // Only a panic of the writer thread could end this with an error, and then it is closed as well.
+        let _ = tokio::task::spawn_blocking(move || writer.close()).await;
+        self.reader.close();
+    }
+}
+
+fn stats(connection: &Connection, now: Timestamp) -> Result<QueueStats, StoreError> {
+    let mut statement =
+        connection.prepare_cached("SELECT status, emails FROM status_counts").map_err(from_sqlite)?;
+    let mut rows = statement.query([]).map_err(from_sqlite)?;
+    let mut by_status = BTreeMap::new();
+    while let Some(row) = rows.next().map_err(from_sqlite)? {
+        by_status.insert(row::status(row)?, row.get("emails").map_err(from_sqlite)?);
+    }
+    let dead_letters = connection
+        .prepare_cached("SELECT count(*) FROM email_outbox INDEXED BY outbox_dead WHERE dead_at IS NOT NULL")
+        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
+        .map_err(from_sqlite)?;
+    Ok(QueueStats { by_status, oldest_due_at: oldest_due(connection, now)?, dead_letters })
+}
+
+/// Hops from company to company and from priority to priority: the first of each is its oldest.
+fn oldest_due(connection: &Connection, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
+    let mut next = connection
+        .prepare_cached(
+            "SELECT company_id, priority, due_at FROM email_outbox INDEXED BY outbox_due
+             WHERE due_at IS NOT NULL AND (company_id, priority) > (?1, ?2)
+             ORDER BY company_id, priority, due_at LIMIT 1",
+        )
+        .map_err(from_sqlite)?;
+    let mut oldest: Option<i64> = None;
+    let mut last = (String::new(), 0_i64);
+    for _ in 0..COMPANIES_MAX {
+        let found: Option<(String, i64, i64)> = next
+            .query_row((&last.0, last.1), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+            .optional()
+            .map_err(from_sqlite)?;
+        let Some((company, priority, due_at)) = found else { break };
+        if due_at <= now.millis() {
+            oldest = Some(oldest.map_or(due_at, |oldest| oldest.min(due_at)));
+        }
+        last = (company, priority);
+    }
+    Ok(oldest.map(Timestamp::from_millis))
+}
+
+/// Looks at up to `limit` contents, oldest first, from where the last call stopped; and at the oldest emails.
+fn prune(
+    work: &mut Work<'_>,
+    retention: &Retention,
+    now: Timestamp,
+    limit: u32,
+    from: i64,
+) -> Result<(Pruned, i64), StoreError> {
+    let mut pruned = Pruned::default();
+    let content_end = now.minus(retention.content);
+    let looked = finished_before(work.connection, Kind::Contents, from, limit)?;
+    for email in looked.iter().filter(|email| email.is_over(content_end)) {
+        let sql = "DELETE FROM contents WHERE email_seq = ?1";
+        pruned.contents += execute(work.connection, sql, [email.seq])?;
+    }
+    let next = if looked.len() < limit as usize { 0 } else { looked.last().map_or(0, |email| email.seq) };
+    let emails_end = now.minus(retention.emails);
+    for email in finished_before(work.connection, Kind::Emails, 0, limit)? {
+        if email.is_over(emails_end) {
+            delete_email(work, &email)?;
+            pruned.emails += 1;
+        }
+    }
+    pruned.dead_letters = execute(
+        work.connection,
+        "UPDATE email_outbox SET dead_at = NULL WHERE seq IN (
+             SELECT seq FROM email_outbox INDEXED BY outbox_dead
+             WHERE dead_at IS NOT NULL AND dead_at <= ?1 LIMIT ?2)",
+        (now.minus(retention.dead_letters).millis(), limit),
+    )?;
+    pruned.idempotency_keys = execute(
+        work.connection,
+        "DELETE FROM idempotency_keys WHERE (company_id, key) IN (
+             SELECT company_id, key FROM idempotency_keys WHERE keep_until <= ?1 ORDER BY keep_until LIMIT ?2)",
+        (now.millis(), limit),
+    )?;
+    Ok((pruned, next))
+}
+
+enum Kind {
+    Contents,
+    Emails,
+}
+
+struct Old {
+    seq: i64,
+    status: Status,
+    updated_at: Timestamp,
+}
+
+impl Old {
+    fn is_over(&self, end: Timestamp) -> bool {
+        self.status.is_final() && self.updated_at <= end
+    }
+}
+
+fn finished_before(
+    connection: &Connection,
+    kind: Kind,
+    from: i64,
+    limit: u32,
+) -> Result<Vec<Old>, StoreError> {
+    let sql = match kind {
+        Kind::Contents => {
+            "SELECT seq, status, updated_at FROM contents JOIN email_outbox ON seq = email_seq
+             WHERE email_seq > ?1 ORDER BY email_seq LIMIT ?2"
+        }
+        Kind::Emails => {
+            "SELECT seq, status, updated_at FROM email_outbox WHERE seq > ?1 ORDER BY seq LIMIT ?2"
+        }
+    };
+    let mut statement = connection.prepare_cached(sql).map_err(from_sqlite)?;
+    let mut rows = statement.query((from, limit)).map_err(from_sqlite)?;
+    let mut old = Vec::new();
+    while let Some(row) = rows.next().map_err(from_sqlite)? {
+        let updated_at = Timestamp::from_millis(row.get("updated_at").map_err(from_sqlite)?);
+        old.push(Old { seq: row.get("seq").map_err(from_sqlite)?, status: row::status(row)?, updated_at });
+    }
+    Ok(old)
+}
+
+fn delete_email(work: &mut Work<'_>, email: &Old) -> Result<(), StoreError> {
+    for sql in [
+        "DELETE FROM contents WHERE email_seq = ?1",
+        "DELETE FROM events WHERE email_seq = ?1",
+        "DELETE FROM email_tags WHERE email_seq = ?1",
+        "DELETE FROM email_outbox WHERE seq = ?1",
+    ] {
+        execute(work.connection, sql, [email.seq])?;
+    }
+    work.counts.left(email.status);
+    Ok(())
+}
+
+fn execute(connection: &Connection, sql: &str, values: impl rusqlite::Params) -> Result<u64, StoreError> {
+    let changed = connection.prepare_cached(sql).and_then(|mut statement| statement.execute(values));
+    changed.map(|changed| changed as u64).map_err(from_sqlite)
+}
