@@ -1,0 +1,65 @@
+//! What a claim costs with 1,000 and with 1,000,000 emails waiting: the same.
+//!
+//! `cargo run --release -p store-sqlite --example claim_cost`
+
+use std::time::{Duration, Instant};
+
+use model::{EmailId, Timestamp, WorkerId};
+use store::{Acceptance, ClaimRequest, Companies, Outbox, StoreError};
+use store_sqlite::SqliteStore;
+use testkit::{START, a_company, an_email};
+
+const CLAIMS: u32 = 100;
+const COMPANIES: usize = 10;
+const BATCH: usize = 1_000;
+
+#[tokio::main]
+async fn main() -> Result<(), StoreError> {
+    println!("{CLAIMS} claims of each size, {COMPANIES} companies");
+    for waiting in [10_000_usize, 100_000, 1_000_000] {
+        let folder = tempfile::tempdir().expect("a folder to work in");
+        let store = SqliteStore::open(&folder.path().join("claims.db")).await?;
+        fill(&store, waiting).await?;
+        for limit in [1, 8, 64] {
+            let spent = claim_some(&store, limit).await?;
+            let micros = spent.as_secs_f64() * 1e6;
+            println!(
+                "{waiting:>9} waiting, {limit:>2} per claim: {:>6.0} µs per claim, {:>5.0} µs per email",
+                micros / f64::from(CLAIMS),
+                micros / f64::from(CLAIMS * limit)
+            );
+        }
+    }
+    Ok(())
+}
+
+async fn fill(store: &SqliteStore, waiting: usize) -> Result<(), StoreError> {
+    let companies: Vec<_> = (0..COMPANIES).map(|n| a_company(&format!("company-{n}"))).collect();
+    for company in &companies {
+        store.add_company(company.clone()).await?;
+    }
+    for batch in 0..waiting / BATCH {
+        let company = companies[batch % COMPANIES].id;
+        let emails = (0..BATCH)
+            .map(|_| model::NewEmail { id: EmailId::new(START), ..an_email(company) })
+            .collect();
+        store.accept(Acceptance { company, emails, key: None, daily_limit: None, now: START }).await?;
+    }
+    Ok(())
+}
+
+async fn claim_some(store: &SqliteStore, limit: u32) -> Result<Duration, StoreError> {
+    let request = ClaimRequest {
+        owner: WorkerId::new(START),
+        now: START,
+        lease_until: Timestamp::NEVER,
+        limit,
+        size_bytes_max: u64::MAX,
+    };
+    let start = Instant::now();
+    for _ in 0..CLAIMS {
+        let claimed = store.claim(request).await?;
+        assert_eq!(claimed.len(), limit as usize, "enough is waiting");
+    }
+    Ok(start.elapsed())
+}
