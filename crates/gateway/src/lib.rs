@@ -3,14 +3,28 @@
 //! An email walks through these files in this order: `accept` (check, store, offer), `worker` (claim loop),
 //! `attempt` (one attempt, start to recorded end), `validate` (the four validations), `conclude` (result to
 //! verdict, pure). `sweep` repairs what crashes leave behind and expires what is too old, `intake` checks what
-//! was accepted unchecked, `replay` takes dead letters back, `lookup` reads for the API.
+//! was accepted unchecked, `replay` takes dead letters back, `lookup` reads for the API. Beside them: `route` (which
+//! provider, which sender), `flight` (an attempt as its worker sees it), `caution` (emails that may have brought a
+//! worker down), `company_cache`, `observe` (every metric, named once).
 
 pub mod accept;
+pub mod attempt;
+pub mod caution;
+pub mod company_cache;
+pub mod conclude;
 pub mod documents;
+pub mod flight;
+pub mod intake;
 pub mod keys;
 pub mod lookup;
+pub mod observe;
 pub mod replay;
+pub mod route;
+pub mod sweep;
+#[cfg(test)]
+mod testing;
 pub mod validate;
+pub mod worker;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,0 +1,257 @@
+//! One attempt, from claim to recorded end. `worker` starts it in a task of its own; `validate`, `route` and `conclude`
+//! decide, this carries out. Start reading at [`run`].
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use model::email::Outgoing;
+use model::{Category, Claim, Company, CompanySettings, ErrorCode, Event, EventKind, Status, Timestamp};
+use provider::{Provider, Receipt, SEND_TIMEOUT, SendError, Taken};
+use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::company_cache::CompanyCache;
+use crate::conclude::{Ending, Treatment, conclude};
+use crate::flight::Flight;
+use crate::route::{self, Route};
+use crate::validate::{self, NotPassed};
+use crate::{Gateway, observe};
+
+/// A provider bounds itself, since it alone knows whether its request was out. One that does not is cut here.
+const SEND_CAP: Duration = SEND_TIMEOUT.saturating_add(Duration::from_secs(1));
+/// The result of an attempt is worth more than its lease: as long as nobody else took the email over, a late record is
+/// as good as an early one, and after that the store keeps it as an event. So it is offered for this long.
+const RESULT_KEPT: Duration = Duration::from_secs(15 * 60);
+const RECORD_PAUSE_MIN: Duration = Duration::from_millis(50);
+const RECORD_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// What attempts of one worker share.
+pub struct Bench {
+    pub gateway: Gateway,
+    pub companies: CompanyCache,
+    /// Cancelled at shutdown: what has not begun by then is given back.
+    pub stop: CancellationToken,
+}
+
+/// What became of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finished {
+    Recorded(Status),
+    /// The email was cancelled, expired or taken over; whoever did that recorded it.
+    Lost,
+    /// The store failed: it is wise to wait a little.
+    StoreTrouble,
+}
+
+/// Why an attempt stopped without an ending.
+enum Stopped {
+    Lost,
+    Store(StoreError),
+}
+
+/// One attempt, from claim to recorded end.
+pub async fn run(bench: &Bench, claim: Claim, flight: &Flight) -> Finished {
+    let started = Instant::now();
+    let company = match bench.companies.get(&*bench.gateway.store, claim.company).await {
+        Ok(company) => company,
+        Err(error) => return give_back(bench, flight, &error).await,
+    };
+    let settings = company.as_deref().map(|company| &company.settings);
+    let treatment = Treatment::of(&claim.wishes, settings, &bench.gateway.settings);
+
+    let mut events = Vec::new();
+    let steps = carry_out(bench, claim, company.as_ref(), flight, &mut events);
+    let ending = match AssertUnwindSafe(steps).catch_unwind().await {
+        Ok(Ok(ending)) => ending,
+        Ok(Err(Stopped::Lost)) => return lost(flight),
+        Ok(Err(Stopped::Store(error))) => return give_back(bench, flight, &error).await,
+        Err(_panic) => Ending::Panicked { at_provider: flight.is_at_provider() },
+    };
+    let now = bench.gateway.clock.now();
+    let rules = treatment.rules((bench.gateway.dice)(), now);
+    let (verdict, concluding) = conclude(flight.facts, ending, &rules);
+    events.extend(concluding);
+    let settlement = Settlement { guard: flight.guard(), by: SettledBy::Worker, verdict, events, now };
+    record(bench, flight, settlement, started).await
+}
+
+/// Everything up to the provider's answer. `events` collects what happened and is not recorded yet.
+async fn carry_out(
+    bench: &Bench,
+    mut claim: Claim,
+    company: Option<&Arc<Company>>,
+    flight: &Flight,
+    events: &mut Vec<Event>,
+) -> Result<Ending, Stopped> {
+    let gateway = &bench.gateway;
+    let company = company.map(AsRef::as_ref);
+    match validate::all(&*gateway.store, company, &claim).await {
+        Ok(()) => events.push(event(EventKind::Validated, gateway.clock.now(), claim.attempt)),
+        Err(NotPassed::Invalid(invalid)) => {
+            observe::validation_failed(invalid.validation);
+            return Ok(Ending::Invalid(invalid));
+        }
+        Err(NotPassed::Unknown(error)) => return Err(Stopped::Store(error)),
+    }
+    let fallback = CompanySettings::default();
+    let settings = company.map_or(&fallback, |company| &company.settings);
+    let route = match route::choose(&gateway.settings, &gateway.providers, settings, &claim) {
+        Ok(route) => route,
+        Err(failure) => return Ok(Ending::Unroutable(failure)),
+    };
+    if bench.stop.is_cancelled() {
+        return Ok(Ending::GivenBack { reason: "shutdown", at_provider: false });
+    }
+    let now = gateway.clock.now();
+    if now >= claim.expires_at {
+        return Ok(Ending::Overdue);
+    }
+    let provider = gateway.providers.get(&route.provider).expect("the route names a provider that exists");
+    let content = claim.content.take().expect("an email without content does not pass validation");
+    let outgoing = route.outgoing(&claim, content);
+    begin(gateway, flight, &route, now, events).await?;
+    Ok(send(&**provider, route.provider, &outgoing).await)
+}
+
+/// Records that the provider is about to be called; nothing is sent before this is committed.
+async fn begin(
+    gateway: &Gateway,
+    flight: &Flight,
+    route: &Route,
+    now: Timestamp,
+    events: &mut Vec<Event>,
+) -> Result<(), Stopped> {
+    let calling = event(EventKind::SentAttempt, now, flight.facts.attempt);
+    let mut so_far = std::mem::take(events);
+    so_far.push(calling.with("provider", route.provider.clone()));
+    let start = AttemptStart { guard: flight.guard(), provider: route.provider.clone(), events: so_far, now };
+    match gateway.store.begin(start).await {
+        Ok(Begun::Yes(guard)) => {
+            flight.begins(guard);
+            observe::began();
+            Ok(())
+        }
+        Ok(Begun::Lost) => Err(Stopped::Lost),
+        Err(error) => Err(Stopped::Store(error)),
+    }
+}
+
+async fn send(provider: &dyn Provider, name: String, outgoing: &Outgoing) -> Ending {
+    let called = Instant::now();
+    let answer = tokio::time::timeout(SEND_CAP, provider.send(outgoing)).await;
+    match answer.unwrap_or_else(|_| Err(provider_hangs())) {
+        Ok(Receipt { message_id }) => {
+            Ending::Sent { provider: name, message_id, duration_ms: millis(called.elapsed()) }
+        }
+        Err(error) => Ending::NotSent(error),
+    }
+}
+
+fn provider_hangs() -> SendError {
+    SendError {
+        code: ErrorCode::new("PROVIDER_TIMEOUT"),
+        category: Category::Timeout,
+        original_code: None,
+        retry_after: None,
+        detail: "the provider did not answer in time".into(),
+        taken: Taken::Unknown,
+    }
+}
+
+/// Records the end of an attempt. The mail may be out, so a store that fails is asked again and again.
+pub async fn record(bench: &Bench, flight: &Flight, settlement: Settlement, started: Instant) -> Finished {
+    flight.settles(settlement.clone());
+    let first_try = Instant::now();
+    let mut pause = RECORD_PAUSE_MIN;
+    loop {
+        match bench.gateway.queue.settle(settlement.clone()).await {
+            Ok(Settled::Done(status)) => {
+                recorded(flight, &settlement, status, started.elapsed());
+                return Finished::Recorded(status);
+            }
+            Ok(Settled::Late) => return late(flight),
+            Err(error) if first_try.elapsed() >= RESULT_KEPT => return gave_up(flight, &error),
+            Err(error) => warn_once(flight, &error, pause),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(RECORD_PAUSE_MAX);
+    }
+}
+
+/// Gives an email back that nothing was done with, since the store failed on the way.
+async fn give_back(bench: &Bench, flight: &Flight, error: &StoreError) -> Finished {
+    tracing::warn!(
+        outboxId = %flight.id, requestId = flight.request_id, companyId = %flight.company,
+        attempt = flight.facts.attempt, %error,
+        "the store failed before the provider was called; the email is given back"
+    );
+    let now = bench.gateway.clock.now();
+    let treatment = Treatment::of(&flight.wishes, None, &bench.gateway.settings);
+    let ending = Ending::GivenBack { reason: "store", at_provider: false };
+    let (verdict, events) = conclude(flight.facts, ending, &treatment.rules(0.0, now));
+    let settlement = Settlement { guard: flight.guard(), by: SettledBy::Worker, verdict, events, now };
+    record(bench, flight, settlement, Instant::now()).await;
+    Finished::StoreTrouble
+}
+
+fn event(kind: EventKind, at: Timestamp, attempt: u32) -> Event {
+    Event::new(kind, at).with("attempt", attempt)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn recorded(flight: &Flight, settlement: &Settlement, status: Status, took: Duration) {
+    observe::recorded(&settlement.events);
+    observe::attempt_ended(&settlement.verdict, status, flight.facts.attempt, took);
+    let code = observe::code_of(&settlement.verdict);
+    tracing::info!(
+        outboxId = %flight.id, requestId = flight.request_id, companyId = %flight.company,
+        attempt = flight.facts.attempt, state = %status, durationMs = millis(took), errorCode = code,
+        "attempt ended"
+    );
+}
+
+fn lost(flight: &Flight) -> Finished {
+    tracing::info!(
+        outboxId = %flight.id, requestId = flight.request_id, companyId = %flight.company,
+        attempt = flight.facts.attempt,
+        "the email was cancelled, expired or taken over before the provider was called"
+    );
+    Finished::Lost
+}
+
+fn late(flight: &Flight) -> Finished {
+    tracing::warn!(
+        outboxId = %flight.id, requestId = flight.request_id, companyId = %flight.company,
+        attempt = flight.facts.attempt,
+        "the result came after the lease was lost; it is kept as an event"
+    );
+    Finished::Lost
+}
+
+fn gave_up(flight: &Flight, error: &StoreError) -> Finished {
+    tracing::error!(
+        outboxId = %flight.id, requestId = flight.request_id, companyId = %flight.company,
+        attempt = flight.facts.attempt, %error,
+        "the result could not be recorded; the email will be taken for one whose worker vanished"
+    );
+    Finished::StoreTrouble
+}
+
+fn warn_once(flight: &Flight, error: &StoreError, pause: Duration) {
+    if pause == RECORD_PAUSE_MIN {
+        tracing::warn!(
+            outboxId = %flight.id, requestId = flight.request_id, companyId = %flight.company,
+            attempt = flight.facts.attempt, %error,
+            "the result could not be recorded yet; trying on"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;

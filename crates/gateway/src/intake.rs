@@ -1,0 +1,117 @@
+//! Intake: checks what was accepted unchecked (bulk, .eml) and lets it into the queue or refuses it. `sweep` calls this
+//! in every round.
+
+use model::{
+    CompanySettings, Content, Envelope, ErrorCode, Event, EventKind, Failure, KeyMode, Status, Timestamp,
+};
+use store::{IntakeItem, IntakeVerdict, StoreError};
+
+use crate::company_cache::CompanyCache;
+use crate::validate::{refusal, template};
+use crate::{Gateway, observe};
+
+/// The same code with which the API refuses a composed email.
+const SENDER_NOT_ALLOWED: ErrorCode = ErrorCode::new("SENDER_NOT_ALLOWED");
+
+/// How many emails one batch checks.
+pub const BATCH: u32 = 50;
+
+/// Checks one batch; returns how many emails were let in or refused.
+pub async fn take_in_batch(gateway: &Gateway, companies: &CompanyCache) -> Result<u32, StoreError> {
+    let mut ended = 0;
+    for item in gateway.store.awaiting_intake(BATCH).await? {
+        let id = item.id;
+        match take_in(gateway, companies, item).await {
+            Ok(done) => ended += u32::from(done),
+            Err(error) if error.is_temporary() => return Err(error),
+            // One row that cannot be dealt with must not keep the others waiting.
+            Err(error) => tracing::error!(outboxId = %id, %error, "an intake could not be ended"),
+        }
+    }
+    Ok(ended)
+}
+
+/// `false` when the email was no longer there to be taken in.
+async fn take_in(gateway: &Gateway, companies: &CompanyCache, item: IntakeItem) -> Result<bool, StoreError> {
+    let began_at = gateway.clock.now();
+    let IntakeItem { id, company, version, content } = item;
+    let Some(email) = gateway.store.email(company, id).await? else {
+        return Ok(false);
+    };
+    let sender = companies.get(&*gateway.store, company).await?;
+    let settings = sender.as_deref().map(|company| &company.settings);
+    let checked = read(content, email.envelope).await;
+    let verdict = match checked.and_then(|envelope| check_sender(envelope, email.mode, settings)) {
+        Ok(envelope) => IntakeVerdict::Passed { envelope },
+        Err(failure) => IntakeVerdict::Refused { failure },
+    };
+    let now = gateway.clock.now();
+    let events = events_of(&verdict, began_at, now);
+    let is_in = matches!(verdict, IntakeVerdict::Passed { .. });
+    if !gateway.store.settle_intake((id, version), verdict, events.clone(), now).await? {
+        return Ok(false);
+    }
+    observe::recorded(&events);
+    let state = if is_in { Status::Enqueued } else { Status::Invalid };
+    tracing::info!(
+        outboxId = %id, requestId = email.request_id, companyId = %company, %state,
+        durationMs = now.since(began_at).as_millis(),
+        "intake ended"
+    );
+    if is_in {
+        gateway.queue.offer(&[(id, now)]).await?;
+    }
+    Ok(true)
+}
+
+/// The envelope under which the content may be sent. What only the request said (tags) stays as it was.
+async fn read(content: Option<Content>, known: Envelope) -> Result<Envelope, Failure> {
+    match content {
+        None => Err(refusal(ErrorCode::INVALID_PAYLOAD, "the content is gone")),
+        Some(Content::Composed { html, .. }) => template::check_html(&html).map(|()| known),
+        Some(Content::Raw(eml)) => {
+            // Reading a large message takes its time, and one that makes the parser panic must harm only itself.
+            let reading = tokio::task::spawn_blocking(move || read_raw(&eml)).await;
+            let envelope = reading.unwrap_or_else(|_| {
+                Err(refusal(ErrorCode::INVALID_PAYLOAD, "the message could not be read"))
+            })?;
+            Ok(Envelope { tags: known.tags, ..envelope })
+        }
+    }
+}
+
+fn read_raw(eml: &[u8]) -> Result<Envelope, Failure> {
+    let envelope = message::read_envelope(eml)
+        .map_err(|unreadable| refusal(ErrorCode::INVALID_PAYLOAD, unreadable.to_string()))?;
+    template::check_raw(eml)?;
+    Ok(envelope)
+}
+
+/// A message names its own sender, so whether the company may send as that can only be told here. Test keys never
+/// reach a provider and may use all.
+fn check_sender(
+    envelope: Envelope,
+    mode: KeyMode,
+    company: Option<&CompanySettings>,
+) -> Result<Envelope, Failure> {
+    let may_send = match (&envelope.from, mode) {
+        (None, _) | (_, KeyMode::Test) => true,
+        (Some(from), KeyMode::Live) => company.is_some_and(|company| company.may_send_as(&from.address)),
+    };
+    if may_send {
+        Ok(envelope)
+    } else {
+        Err(refusal(SENDER_NOT_ALLOWED, "the message's sender is not a sender of this company"))
+    }
+}
+
+fn events_of(verdict: &IntakeVerdict, began_at: Timestamp, now: Timestamp) -> Vec<Event> {
+    let ended = match verdict {
+        IntakeVerdict::Passed { .. } => Event::new(EventKind::Enqueued, now),
+        IntakeVerdict::Refused { failure } => Event::new(EventKind::Invalid, now)
+            .with("errorCode", failure.code.as_str())
+            .with("errorCategory", failure.category.as_str())
+            .with("errorMessage", failure.message.clone()),
+    };
+    vec![Event::new(EventKind::Intaking, began_at), ended]
+}

@@ -1,0 +1,185 @@
+//! Every metric of the pipeline, named once, and the few functions that feed them. Labels come from small, fixed
+//! sets; what could grow without bound (an attempt's number, a foreign code) is folded first.
+
+use std::time::Duration;
+
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use model::{Category, ErrorCode, Event, EventKind, Status, Timestamp, Verdict};
+use store::QueueStats;
+
+use crate::validate::Validation;
+
+pub const ENQUEUE_DURATION: &str = "email_enqueue_duration_seconds";
+pub const PROCESSING_DURATION: &str = "email_processing_duration_seconds";
+pub const SEND_RESULT: &str = "email_send_result_total";
+pub const QUEUE_SIZE: &str = "email_queue_size";
+pub const OLDEST_WAITING: &str = "email_oldest_waiting_seconds";
+pub const DEAD_LETTERS: &str = "email_dlq_size";
+pub const STATE_TRANSITIONS: &str = "pipeline_state_transitions_total";
+pub const VALIDATION_FAILURES: &str = "pipeline_validation_failures_total";
+pub const STATE_DURATION: &str = "pipeline_processing_duration_seconds";
+pub const RETRIES: &str = "pipeline_retries_total";
+pub const FINAL_STATE: &str = "pipeline_final_state_total";
+
+/// Tells the recorder what each metric means. Called once, after the recorder is in place.
+pub fn describe() {
+    describe_histogram!(
+        ENQUEUE_DURATION,
+        Unit::Seconds,
+        "Time from a request's arrival until its emails are on disk"
+    );
+    describe_histogram!(PROCESSING_DURATION, Unit::Seconds, "Time from a claim until its end is recorded");
+    describe_counter!(SEND_RESULT, "Attempts by result, error code and attempt number");
+    describe_gauge!(QUEUE_SIZE, "Emails that wait for a worker, now or at their due time");
+    describe_gauge!(OLDEST_WAITING, Unit::Seconds, "How long the email that is due longest has been due");
+    describe_gauge!(DEAD_LETTERS, "Emails among the dead letters");
+    describe_counter!(STATE_TRANSITIONS, "Events of the pipeline by kind");
+    describe_counter!(VALIDATION_FAILURES, "Emails refused by a validation");
+    describe_histogram!(
+        STATE_DURATION,
+        Unit::Seconds,
+        "Time from a claim to its end, by the state it led to"
+    );
+    describe_counter!(RETRIES, "Retries scheduled, by category of the error");
+    describe_counter!(FINAL_STATE, "Emails that reached a final state");
+}
+
+/// The emails of one request are on disk.
+pub fn enqueued(took: Duration) {
+    histogram!(ENQUEUE_DURATION).record(took.as_secs_f64());
+}
+
+/// Events that are committed.
+pub fn recorded(events: &[Event]) {
+    for event in events {
+        transition(event.kind.as_str());
+    }
+}
+
+/// Emails that were claimed; the store records their events itself.
+pub fn claimed(count: usize) {
+    counter!(STATE_TRANSITIONS, "state" => EventKind::Received.as_str())
+        .increment(u64::try_from(count).unwrap_or(u64::MAX));
+}
+
+/// An attempt is about to call its provider.
+pub fn began() {
+    transition(EventKind::Validated.as_str());
+    transition(EventKind::SentAttempt.as_str());
+}
+
+/// Emails that the store moved to EXPIRED by itself.
+pub fn expired(count: u32) {
+    if count > 0 {
+        counter!(STATE_TRANSITIONS, "state" => EventKind::Expired.as_str()).increment(u64::from(count));
+        counter!(FINAL_STATE, "state" => Status::Expired.as_str()).increment(u64::from(count));
+    }
+}
+
+pub fn validation_failed(validation: Validation) {
+    counter!(VALIDATION_FAILURES, "validation" => validation.as_str()).increment(1);
+}
+
+/// An attempt's end is committed.
+pub fn attempt_ended(verdict: &Verdict, status: Status, attempt: u32, took: Duration) {
+    histogram!(PROCESSING_DURATION).record(took.as_secs_f64());
+    histogram!(STATE_DURATION, "state" => status.as_str()).record(took.as_secs_f64());
+    ended(verdict, status, attempt);
+}
+
+/// An attempt's end is committed, and nobody knows how long it took.
+pub fn ended(verdict: &Verdict, status: Status, attempt: u32) {
+    if let Some((result, code)) = send_result(verdict) {
+        let code = code.map_or(String::new(), bounded_code);
+        counter!(SEND_RESULT, "status" => result, "error_code" => code, "attempt" => bounded_attempt(attempt))
+            .increment(1);
+    }
+    if let Verdict::Retry { failure, .. } = verdict {
+        retried(failure.category);
+    }
+    if status.is_final() {
+        counter!(FINAL_STATE, "state" => status.as_str()).increment(1);
+    }
+}
+
+/// What waits, as of now.
+pub fn waiting(stats: &QueueStats, now: Timestamp) {
+    let oldest = stats.oldest_due_at.map_or(Duration::ZERO, |due_at| now.since(due_at));
+    gauge!(QUEUE_SIZE).set(stats.waiting() as f64);
+    gauge!(OLDEST_WAITING).set(oldest.as_secs_f64());
+    gauge!(DEAD_LETTERS).set(stats.dead_letters as f64);
+}
+
+fn transition(state: &'static str) {
+    counter!(STATE_TRANSITIONS, "state" => state).increment(1);
+}
+
+fn retried(category: Category) {
+    counter!(RETRIES, "category" => category.as_str()).increment(1);
+}
+
+/// What `email_send_result_total` calls a verdict; those that say nothing about sending are not counted.
+fn send_result(verdict: &Verdict) -> Option<(&'static str, Option<&ErrorCode>)> {
+    match verdict {
+        Verdict::Sent { .. } => Some(("success", None)),
+        Verdict::Retry { failure, .. } => Some(("retryable_error", Some(&failure.code))),
+        Verdict::Fail { failure, .. }
+        | Verdict::Hold { failure }
+        | Verdict::Expire { failure: Some(failure) } => Some(("permanent_error", Some(&failure.code))),
+        Verdict::Expire { failure: None } | Verdict::Release { .. } | Verdict::Requeue { .. } => None,
+    }
+}
+
+/// The code of what went wrong, for logs.
+pub fn code_of(verdict: &Verdict) -> Option<&str> {
+    match verdict {
+        Verdict::Retry { failure, .. }
+        | Verdict::Hold { failure }
+        | Verdict::Fail { failure, .. }
+        | Verdict::Expire { failure: Some(failure) } => Some(failure.code.as_str()),
+        Verdict::Sent { .. }
+        | Verdict::Expire { failure: None }
+        | Verdict::Release { .. }
+        | Verdict::Requeue { .. } => None,
+    }
+}
+
+fn bounded_attempt(attempt: u32) -> &'static str {
+    match attempt {
+        0 | 1 => "1",
+        2 => "2",
+        3 => "3",
+        4 => "4",
+        5 => "5",
+        _ => "6+",
+    }
+}
+
+/// Our codes are few, and SMTP's carry three digits at most; anything else counts as one.
+fn bounded_code(code: &ErrorCode) -> String {
+    let text = code.as_str();
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
+    let is_ours = text.len() <= 48
+        && digits <= 3
+        && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_');
+    if is_ours { text.to_owned() } else { "OTHER".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_bounded() {
+        assert_eq!([1, 5, 6, 4_000].map(bounded_attempt), ["1", "5", "6+", "6+"]);
+        let cases = [
+            ("SMTP_REJECTED_550", "SMTP_REJECTED_550"),
+            ("NETWORK_ERROR", "NETWORK_ERROR"),
+            ("SMTP_REJECTED_123456", "OTHER"),
+            ("free text", "OTHER"),
+        ];
+        for (code, expected) in cases {
+            assert_eq!(bounded_code(&ErrorCode::from_string(code.to_owned())), expected);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Repairs what crashes leave behind and ends what has outlived its time: lost leases, expiry, intake, retention. Runs
+//! beside the workers of every process; several at once do no harm, since each write names what it expects to find.
+
+use std::time::Duration;
+
+use model::Timestamp;
+use model::attempt::LostLease;
+use store::{Settled, SettledBy, Settlement, StoreError};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::company_cache::CompanyCache;
+use crate::conclude::{Ending, Facts, Treatment, conclude};
+use crate::{Gateway, intake, observe};
+
+/// How often leases are looked after.
+const ROUND: Duration = Duration::from_secs(1);
+const LEASES_PER_BATCH: u32 = 100;
+const EXPIRED_PER_BATCH: u32 = 200;
+const PRUNED_PER_BATCH: u32 = 200;
+/// No round does more of one thing than this many batches, so that the others get their turn.
+const BATCHES_MAX: u32 = 20;
+const PRUNE_EVERY: Duration = Duration::from_secs(60);
+const STATS_EVERY: Duration = Duration::from_secs(5);
+/// A wall clock that moved this far against the steady one was set, not running.
+const JUMP_MIN: Duration = Duration::from_secs(3600);
+/// Nothing expires for this long after the clock was set, so that a wrong time can be put right.
+const EXPIRY_PAUSE: Duration = Duration::from_secs(10 * 60);
+/// 2020-01-01: a clock that shows less was never set, and nothing expires by it.
+const CLOCK_MIN: Timestamp = Timestamp::from_millis(1_577_836_800_000);
+
+/// What one round did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Swept {
+    pub leases: u32,
+    pub expired: u32,
+    pub intake: u32,
+    pub pruned: u64,
+    /// There is more to do: do not wait for the next round.
+    pub more: bool,
+}
+
+/// One round of everything, on its own. For tests and commands; the clock is trusted.
+pub async fn sweep_once(gateway: &Gateway) -> Result<Swept, StoreError> {
+    Sweep::new(gateway.clone()).round().await
+}
+
+/// Sweeps until `shutdown` is cancelled, the first time at once, so that a restart recovers within seconds.
+pub async fn run(gateway: Gateway, shutdown: CancellationToken) {
+    let mut sweep = Sweep::new(gateway);
+    while !shutdown.is_cancelled() {
+        let pause = match sweep.round().await {
+            Ok(swept) if swept.more => Duration::ZERO,
+            Ok(_) => ROUND,
+            Err(error) => {
+                tracing::warn!(%error, "a round of the sweep failed");
+                sweep.after_trouble = true;
+                ROUND
+            }
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+struct Sweep {
+    gateway: Gateway,
+    companies: CompanyCache,
+    watch: ClockWatch,
+    pruned_at: Option<Instant>,
+    counted_at: Option<Instant>,
+    after_trouble: bool,
+}
+
+impl Sweep {
+    fn new(gateway: Gateway) -> Self {
+        Self {
+            gateway,
+            companies: CompanyCache::default(),
+            watch: ClockWatch::default(),
+            pruned_at: None,
+            counted_at: None,
+            after_trouble: false,
+        }
+    }
+
+    async fn round(&mut self) -> Result<Swept, StoreError> {
+        let now = self.gateway.clock.now();
+        let lease = self.gateway.settings.lease;
+        if self.watch.look(now, Instant::now()) {
+            tracing::warn!(%now, "the clock was set by more than an hour; nothing expires for ten minutes");
+        }
+        let mut swept = Swept::default();
+        if self.is_store_back().await? && self.watch.is_steady_for(lease) {
+            self.take_over(&mut swept).await?;
+        }
+        if now >= CLOCK_MIN && self.watch.is_steady_for(EXPIRY_PAUSE) {
+            self.expire(&mut swept).await?;
+        }
+        self.take_in(&mut swept).await?;
+        self.prune(&mut swept).await?;
+        self.count().await?;
+        Ok(swept)
+    }
+
+    /// After the store failed, its workers hold results that they could not record: they get one round's time for
+    /// that before their leases are judged.
+    async fn is_store_back(&mut self) -> Result<bool, StoreError> {
+        if !self.after_trouble {
+            return Ok(true);
+        }
+        self.gateway.store.check().await?;
+        self.after_trouble = false;
+        Ok(false)
+    }
+
+    /// Ends the attempts whose workers did not come back.
+    async fn take_over(&mut self, swept: &mut Swept) -> Result<(), StoreError> {
+        for _ in 0..BATCHES_MAX {
+            let now = self.gateway.clock.now();
+            let lost = self.gateway.store.lost_leases(now, LEASES_PER_BATCH).await?;
+            let mut ended = 0;
+            for lease in lost {
+                let id = lease.guard.id;
+                match self.end_attempt(lease).await {
+                    Ok(done) => ended += u32::from(done),
+                    Err(error) if error.is_temporary() => return Err(error),
+                    // One row that cannot be dealt with must not keep the others waiting.
+                    Err(error) => tracing::error!(outboxId = %id, %error, "a lost lease could not be ended"),
+                }
+            }
+            swept.leases += ended;
+            if ended < LEASES_PER_BATCH {
+                return Ok(());
+            }
+        }
+        swept.more = true;
+        Ok(())
+    }
+
+    /// `false` when its worker came back after all.
+    async fn end_attempt(&self, lost: LostLease) -> Result<bool, StoreError> {
+        let gateway = &self.gateway;
+        let company = self.companies.get(&*gateway.store, lost.company).await?;
+        let settings = company.as_deref().map(|company| &company.settings);
+        let treatment = Treatment::of(&lost.wishes, settings, &gateway.settings);
+        let now = gateway.clock.now();
+        let ending = Ending::LeaseLost { at_provider: lost.at_provider };
+        let rules = treatment.rules((gateway.dice)(), now);
+        let (verdict, events) = conclude(Facts::from(&lost), ending, &rules);
+        let by = SettledBy::Sweep { lease_seen: lost.lease_until };
+        let settlement = Settlement { guard: lost.guard, by, verdict, events, now };
+        let Settled::Done(status) = gateway.queue.settle(settlement.clone()).await? else {
+            return Ok(false);
+        };
+        observe::recorded(&settlement.events);
+        observe::ended(&settlement.verdict, status, lost.attempt);
+        tracing::warn!(
+            outboxId = %lost.guard.id, requestId = lost.request_id, companyId = %lost.company,
+            attempt = lost.attempt, state = %status, atProvider = lost.at_provider,
+            starts = lost.unfinished_starts, errorCode = observe::code_of(&settlement.verdict),
+            "the worker of this email did not come back"
+        );
+        Ok(true)
+    }
+
+    async fn expire(&self, swept: &mut Swept) -> Result<(), StoreError> {
+        for _ in 0..BATCHES_MAX {
+            let now = self.gateway.clock.now();
+            let count = self.gateway.store.expire(now, EXPIRED_PER_BATCH).await?;
+            observe::expired(count);
+            swept.expired += count;
+            if count < EXPIRED_PER_BATCH {
+                return Ok(());
+            }
+        }
+        swept.more = true;
+        Ok(())
+    }
+
+    async fn take_in(&self, swept: &mut Swept) -> Result<(), StoreError> {
+        for _ in 0..BATCHES_MAX {
+            let count = intake::take_in_batch(&self.gateway, &self.companies).await?;
+            swept.intake += count;
+            if count < intake::BATCH {
+                return Ok(());
+            }
+        }
+        swept.more = true;
+        Ok(())
+    }
+
+    async fn prune(&mut self, swept: &mut Swept) -> Result<(), StoreError> {
+        if self.pruned_at.is_some_and(|at| at.elapsed() < PRUNE_EVERY) {
+            return Ok(());
+        }
+        let gateway = &self.gateway;
+        for _ in 0..BATCHES_MAX {
+            let now = gateway.clock.now();
+            if now < CLOCK_MIN {
+                break;
+            }
+            let pruned = gateway.store.prune(&gateway.settings.retention, now, PRUNED_PER_BATCH).await?;
+            let touched = pruned.contents + pruned.emails + pruned.dead_letters + pruned.idempotency_keys;
+            swept.pruned += touched;
+            if touched == 0 {
+                break;
+            }
+        }
+        self.pruned_at = Some(Instant::now());
+        Ok(())
+    }
+
+    async fn count(&mut self) -> Result<(), StoreError> {
+        if self.counted_at.is_some_and(|at| at.elapsed() < STATS_EVERY) {
+            return Ok(());
+        }
+        let now = self.gateway.clock.now();
+        observe::waiting(&self.gateway.store.stats(now).await?, now);
+        self.counted_at = Some(Instant::now());
+        Ok(())
+    }
+}
+
+/// Compares the wall clock with the steady one, round by round.
+#[derive(Debug, Default)]
+struct ClockWatch {
+    last: Option<(Timestamp, Instant)>,
+    jumped_at: Option<Instant>,
+}
+
+impl ClockWatch {
+    /// `true` when the wall clock was set since the last look.
+    fn look(&mut self, wall: Timestamp, steady: Instant) -> bool {
+        let jumped = self.last.replace((wall, steady)).is_some_and(|(last_wall, last_steady)| {
+            let expected = last_wall.plus(steady.saturating_duration_since(last_steady));
+            expected.since(wall).max(wall.since(expected)) > JUMP_MIN
+        });
+        if jumped {
+            self.jumped_at = Some(steady);
+        }
+        jumped
+    }
+
+    /// The clock has not been set for this long before the last look, as far as is known.
+    fn is_steady_for(&self, duration: Duration) -> bool {
+        match (self.jumped_at, self.last) {
+            (Some(jumped_at), Some((_, looked_at))) => {
+                looked_at.saturating_duration_since(jumped_at) >= duration
+            }
+            _ => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! The clock watch as a table; recovery, expiry and intake on the real store.
+
+use model::{Content, EventKind, NewEmail, Status};
+use store::AttemptStart;
+use testkit::{START, an_email};
+
+use super::*;
+use crate::testing::{FakeProvider, Stage};
+use crate::worker::run_once;
+
+#[tokio::test]
+async fn a_clock_that_was_set_is_noticed() {
+    let hour = 3600;
+    let cases = [
+        ("running", 1, 1, false),
+        ("a leap second", 0, 1, false),
+        ("an hour, not more", hour, 1, false),
+        ("25 hours ahead", 25 * hour, 1, true),
+        ("two hours back", -2 * hour, 1, true),
+        ("a long round", 2 * hour, 2 * hour, false),
+    ];
+    for (case, wall_secs, steady_secs, jumped) in cases {
+        let mut watch = ClockWatch::default();
+        let start = Instant::now();
+        assert!(!watch.look(START, start), "{case}: the first look knows nothing");
+        let wall = Timestamp::from_millis(START.millis() + wall_secs * 1000);
+        let steady = start + Duration::from_secs(steady_secs.unsigned_abs());
+        assert_eq!(watch.look(wall, steady), jumped, "{case}");
+        assert_eq!(watch.is_steady_for(EXPIRY_PAUSE), !jumped, "{case}");
+    }
+}
+
+#[tokio::test]
+async fn trust_in_the_clock_comes_back() {
+    let mut watch = ClockWatch::default();
+    let start = Instant::now();
+    watch.look(START, start);
+    watch.look(START.plus(JUMP_MIN * 2), start);
+    assert!(!watch.is_steady_for(EXPIRY_PAUSE));
+    watch.look(START.plus(JUMP_MIN * 2).plus(EXPIRY_PAUSE), start + EXPIRY_PAUSE);
+    assert!(watch.is_steady_for(EXPIRY_PAUSE));
+}
+
+#[tokio::test]
+async fn nothing_expires_after_the_clock_was_set() {
+    let stage = Stage::with(FakeProvider::takes_everything()).await;
+    let id = stage.accept_one().await;
+    let mut sweep = Sweep::new(stage.gateway.clone());
+    sweep.round().await.expect("the store works");
+    stage.pass(Duration::from_secs(25 * 3600));
+    for _ in 0..3 {
+        assert_eq!(sweep.round().await.map(|swept| swept.expired), Ok(0));
+    }
+    assert_eq!(stage.status(id).await, Status::Enqueued);
+}
+
+#[tokio::test]
+async fn what_a_worker_left_before_the_provider_is_sent_by_the_next() {
+    let stage = Stage::with(FakeProvider::takes_everything()).await;
+    let id = stage.accept_one().await;
+    stage.claim_and_vanish().await;
+    assert_eq!(sweep_once(&stage.gateway).await.map(|swept| swept.leases), Ok(0), "the lease still lasts");
+    stage.pass(Duration::from_secs(46));
+    assert_eq!(sweep_once(&stage.gateway).await.map(|swept| swept.leases), Ok(1));
+    assert_eq!(run_once(&stage.gateway).await, Ok(1));
+    let email = stage.email(id).await;
+    assert_eq!((email.status, email.attempts), (Status::Sent, 2));
+    assert!(stage.kinds(id).await.contains(&EventKind::LeaseLost));
+}
+
+#[tokio::test]
+async fn what_a_worker_left_at_the_provider_waits_out_its_grace() {
+    let stage = Stage::with(FakeProvider::takes_everything()).await;
+    let id = stage.accept_one().await;
+    let claim = stage.claim_and_vanish().await;
+    let start = AttemptStart {
+        guard: claim.guard,
+        provider: "capture".into(),
+        events: vec![],
+        now: claim.claimed_at,
+    };
+    stage.gateway.store.begin(start).await.expect("the store works");
+    stage.pass(Duration::from_secs(46));
+    sweep_once(&stage.gateway).await.expect("the store works");
+    stage.pass(Duration::from_secs(29));
+    assert_eq!(run_once(&stage.gateway).await, Ok(0), "a report may still come");
+    stage.pass(Duration::from_secs(1));
+    assert_eq!(run_once(&stage.gateway).await, Ok(1));
+    assert!(stage.email(id).await.outcome_unknown);
+    let kinds = stage.kinds(id).await;
+    let position = |kind| kinds.iter().position(|found| *found == kind).expect("it happened");
+    assert!(position(EventKind::OutcomeUnknown) < position(EventKind::Sent));
+}
+
+#[tokio::test]
+async fn an_email_that_brings_its_worker_down_is_quarantined_after_three_starts() {
+    let stage = Stage::with(FakeProvider::takes_everything()).await;
+    let id = stage.accept_one().await;
+    for _ in 0..3 {
+        assert_eq!(stage.status(id).await, Status::Enqueued);
+        stage.claim_and_vanish().await;
+        stage.pass(Duration::from_secs(46));
+        sweep_once(&stage.gateway).await.expect("the store works");
+    }
+    let email = stage.email(id).await;
+    assert_eq!((email.status, email.attempts), (Status::Failed, 3));
+    assert_eq!(email.last_failure.expect("a failure").code, "QUARANTINED");
+    assert!(stage.provider.handed().is_empty());
+}
+
+fn handed_in(stage: &Stage, eml: &str) -> NewEmail {
+    let content = Content::Raw(eml.replace('\n', "\r\n").into_bytes());
+    NewEmail { status: Status::Accepted, content, ..an_email(stage.company.id) }
+}
+
+#[tokio::test]
+async fn intake_lets_in_what_can_be_read_and_refuses_the_rest() {
+    let sound =
+        "From: hi@acme.com\nTo: bob@example.com\nSubject: Raw\nContent-Type: text/html\n\n<p>hello</p>\n";
+    let unsafe_html = sound.replace("<p>", "<p onclick=x()>");
+    let cases = [
+        ("sound", sound, Status::Enqueued, None),
+        ("a script", unsafe_html.as_str(), Status::Invalid, Some("INVALID_TEMPLATE")),
+        ("nobody to send it to", "From: hi@acme.com\n\nhello\n", Status::Invalid, Some("INVALID_PAYLOAD")),
+    ];
+    for (case, eml, status, code) in cases {
+        let stage = Stage::with(FakeProvider::takes_everything()).await;
+        let id = stage.accept(handed_in(&stage, eml)).await;
+        assert_eq!(sweep_once(&stage.gateway).await.map(|swept| swept.intake), Ok(1), "{case}");
+        let email = stage.email(id).await;
+        assert_eq!(email.status, status, "{case}");
+        assert_eq!(email.last_failure.map(|failure| failure.code).as_deref(), code, "{case}");
+        assert!(stage.kinds(id).await.contains(&EventKind::Intaking), "{case}");
+        let sent = run_once(&stage.gateway).await.expect("the store works");
+        assert_eq!(sent, usize::from(code.is_none()), "{case}");
+    }
+}
+
+#[tokio::test]
+async fn a_message_with_a_foreign_sender_is_refused_to_a_live_key() {
+    let stage = Stage::with(FakeProvider::takes_everything()).await;
+    let eml = "From: boss@elsewhere.com\nTo: bob@example.com\nSubject: Raw\n\nhello\n";
+    let live = NewEmail { mode: model::KeyMode::Live, ..handed_in(&stage, eml) };
+    let id = stage.accept(live).await;
+    sweep_once(&stage.gateway).await.expect("the store works");
+    assert_eq!(stage.email(id).await.last_failure.expect("a failure").code, "SENDER_NOT_ALLOWED");
+}

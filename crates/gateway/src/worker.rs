@@ -1,0 +1,366 @@
+//! The claim loop: takes as many due emails as it has room for, runs an attempt for each in a task of its own, keeps
+//! their leases alive, and winds down without losing anything. What happens in an attempt is in `attempt`.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use model::{Claim, EmailId, WorkerId};
+use store::{ClaimRequest, SettledBy, Settlement, StoreError};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::attempt::{self, Bench, Finished};
+use crate::caution::{Caution, is_suspect};
+use crate::company_cache::CompanyCache;
+use crate::conclude::{Ending, Treatment, conclude};
+use crate::flight::{Flight, Flights, Stage};
+use crate::{Gateway, observe};
+
+/// The most emails one claim asks for: a batch that is committed in a few milliseconds.
+const CLAIM_MAX: u32 = 64;
+/// What all emails in flight may weigh together, so that large attachments cannot fill the memory.
+const IN_FLIGHT_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// A finished attempt waits this long for others, so that the next claim is worth its transaction.
+const GATHER: Duration = Duration::from_millis(5);
+/// How long sends in flight may take to end at shutdown.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
+/// What is left of the shutdown after that: giving back, leaving.
+const SHUTDOWN_REST: Duration = Duration::from_secs(3);
+const TROUBLE_PAUSE_MIN: Duration = Duration::from_millis(100);
+const TROUBLE_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// How long a worker that found only suspects waits before it looks behind them.
+const SUSPECT_PAUSE: Duration = Duration::from_secs(1);
+
+pub struct Worker {
+    id: WorkerId,
+    bench: Arc<Bench>,
+    flights: Flights,
+    tasks: JoinSet<(EmailId, Finished)>,
+    caution: Caution,
+    /// No claims before this: the store is in trouble, or only suspects are waiting.
+    paused_until: Option<Instant>,
+    trouble_pause: Duration,
+}
+
+impl Worker {
+    /// Works until `shutdown` is cancelled, then winds down; returns within 35 seconds of that.
+    pub async fn run(gateway: Gateway, shutdown: CancellationToken) {
+        let mut worker = Self::new(gateway);
+        if !worker.join(&shutdown).await {
+            return;
+        }
+        let renewal = tokio::spawn(keep_leases(worker.bench.clone(), worker.id, worker.flights.clone()));
+        tracing::info!(worker = %worker.id, "worker started");
+        while !shutdown.is_cancelled() {
+            worker.fill_slots(&shutdown).await;
+            worker.wait(&shutdown).await;
+        }
+        worker.wind_down().await;
+        renewal.abort();
+        worker.leave().await;
+        tracing::info!(worker = %worker.id, "worker stopped");
+    }
+
+    fn new(gateway: Gateway) -> Self {
+        let id = WorkerId::new(gateway.clock.now());
+        let stop = CancellationToken::new();
+        Self {
+            id,
+            bench: Arc::new(Bench { gateway, companies: CompanyCache::default(), stop }),
+            flights: Flights::default(),
+            tasks: JoinSet::new(),
+            caution: Caution::default(),
+            paused_until: None,
+            trouble_pause: TROUBLE_PAUSE_MIN,
+        }
+    }
+
+    /// `false` when the shutdown came first.
+    async fn join(&mut self, shutdown: &CancellationToken) -> bool {
+        let mut pause = TROUBLE_PAUSE_MIN;
+        while let Err(error) = self.bench.gateway.store.worker_joins(self.id).await {
+            tracing::warn!(%error, "the worker cannot join yet");
+            tokio::select! {
+                () = shutdown.cancelled() => return false,
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(TROUBLE_PAUSE_MAX),
+            }
+        }
+        true
+    }
+
+    /// Claims until there is no room or nothing more is due.
+    async fn fill_slots(&mut self, shutdown: &CancellationToken) {
+        if self.paused_until.is_some_and(|until| Instant::now() < until) {
+            return;
+        }
+        if self.paused_until.take().is_some() {
+            self.caution.look_again();
+        }
+        loop {
+            let limit = self.room();
+            if limit == 0 || shutdown.is_cancelled() {
+                return;
+            }
+            match self.claim(limit).await {
+                Ok(claims) => {
+                    self.trouble_pause = TROUBLE_PAUSE_MIN;
+                    let came_short = claims.len() < limit as usize;
+                    self.start(claims);
+                    if came_short {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "nothing could be claimed");
+                    return self.trouble();
+                }
+            }
+        }
+    }
+
+    /// How many more emails may be claimed now.
+    fn room(&self) -> u32 {
+        if self.caution.is_blocked() || self.flights.size_bytes() >= IN_FLIGHT_BYTES_MAX {
+            return 0;
+        }
+        self.caution.limit(self.free_slots().min(CLAIM_MAX))
+    }
+
+    fn free_slots(&self) -> u32 {
+        let used = u32::try_from(self.tasks.len()).unwrap_or(u32::MAX);
+        self.bench.gateway.settings.worker_concurrency.saturating_sub(used)
+    }
+
+    async fn claim(&self, limit: u32) -> Result<Vec<Claim>, StoreError> {
+        let gateway = &self.bench.gateway;
+        let now = gateway.clock.now();
+        let request = ClaimRequest {
+            owner: self.id,
+            now,
+            lease_until: now.plus(gateway.settings.lease),
+            limit,
+            size_bytes_max: IN_FLIGHT_BYTES_MAX.saturating_sub(self.flights.size_bytes()),
+        };
+        let claims = gateway.queue.claim(request).await?;
+        observe::claimed(claims.len());
+        Ok(claims)
+    }
+
+    fn start(&mut self, claims: Vec<Claim>) {
+        let sorted = self.caution.sort(claims);
+        if self.caution.is_blocked() {
+            self.paused_until = Some(Instant::now() + SUSPECT_PAUSE);
+        }
+        for claim in sorted.run {
+            self.spawn(claim);
+        }
+        for claim in sorted.give_back {
+            self.spawn_giving_back(&claim);
+        }
+    }
+
+    fn spawn(&mut self, claim: Claim) {
+        let flight = self.take_off(&claim);
+        let bench = self.bench.clone();
+        self.tasks.spawn(async move {
+            // An attempt catches the panics of its steps; this is for one in the recording of its end, whose lease
+            // then runs out, so that the sweep takes it from there.
+            let attempt = AssertUnwindSafe(attempt::run(&bench, claim, &flight)).catch_unwind();
+            (flight.id, attempt.await.unwrap_or(Finished::StoreTrouble))
+        });
+    }
+
+    /// Gives an email back in the sweep's name: a worker's own return would end the count of unfinished starts that
+    /// makes it a suspect. It is not among the flights, since a renewed lease would refuse that.
+    fn spawn_giving_back(&mut self, claim: &Claim) {
+        let flight = Flight::of(claim);
+        let by = SettledBy::Sweep { lease_seen: claim.lease_until };
+        let bench = self.bench.clone();
+        self.tasks.spawn(async move {
+            let settlement = Settlement { by, ..given_back(&bench, &flight, "suspect").await };
+            (flight.id, attempt::record(&bench, &flight, settlement, Instant::now()).await)
+        });
+    }
+
+    fn take_off(&mut self, claim: &Claim) -> Arc<Flight> {
+        let flight = Arc::new(Flight::of(claim));
+        self.flights.add(flight.clone());
+        flight
+    }
+
+    /// Returns when it is time to claim again.
+    async fn wait(&mut self, shutdown: &CancellationToken) {
+        let may_claim = self.paused_until.is_none() && self.room() > 0;
+        let gateway = &self.bench.gateway;
+        let pause_ends = self.paused_until.unwrap_or_else(Instant::now);
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            Some(ended) = self.tasks.join_next() => {
+                self.ended(ended);
+                self.gather().await;
+            }
+            () = gateway.queue.wait_for_work(gateway.clock.now()), if may_claim => {}
+            () = tokio::time::sleep_until(pause_ends), if self.paused_until.is_some() => {}
+        }
+    }
+
+    /// Takes in what else has ended, for a moment, unless enough slots are free already.
+    async fn gather(&mut self) {
+        let enough = (self.bench.gateway.settings.worker_concurrency / 4).max(1);
+        let until = Instant::now() + GATHER;
+        while self.free_slots() < enough {
+            match tokio::time::timeout_at(until, self.tasks.join_next()).await {
+                Ok(Some(ended)) => self.ended(ended),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        while let Some(ended) = self.tasks.try_join_next() {
+            self.ended(ended);
+        }
+    }
+
+    fn ended(&mut self, ended: Result<(EmailId, Finished), JoinError>) {
+        match ended {
+            Ok((id, finished)) => {
+                self.flights.remove(id);
+                self.caution.ended(id);
+                if finished == Finished::StoreTrouble {
+                    self.trouble();
+                }
+            }
+            Err(error) => tracing::error!(%error, "the task of an attempt stopped"),
+        }
+    }
+
+    /// The store failed: no claims for a while, longer each time.
+    fn trouble(&mut self) {
+        if self.paused_until.is_none_or(|until| until <= Instant::now()) {
+            self.paused_until = Some(Instant::now() + self.trouble_pause);
+            self.trouble_pause = (self.trouble_pause * 2).min(TROUBLE_PAUSE_MAX);
+        }
+    }
+
+    /// No new claims; what has not begun is given back by its attempt, what has begun gets a while to end, and what
+    /// has not ended by then is given back from here.
+    async fn wind_down(&mut self) {
+        self.bench.stop.cancel();
+        let until = Instant::now() + SHUTDOWN_GRACE;
+        while let Ok(Some(ended)) = tokio::time::timeout_at(until, self.tasks.join_next()).await {
+            self.ended(ended);
+        }
+        self.tasks.abort_all();
+        let until = Instant::now() + SHUTDOWN_REST / 3;
+        while let Ok(Some(ended)) = tokio::time::timeout_at(until, self.tasks.join_next()).await {
+            // One that ended just now has nothing left to give back; the stopped ones stay among the flights.
+            if let Ok((id, _)) = ended {
+                self.flights.remove(id);
+            }
+        }
+        let flights = self.flights.all();
+        let settling = join_all(flights.iter().map(|flight| last_settlement(&self.bench, flight)));
+        if tokio::time::timeout(SHUTDOWN_REST / 3, settling).await.is_err() {
+            tracing::error!("not everything could be given back; the next sweep will find it");
+        }
+    }
+
+    async fn leave(&self) {
+        let leaving = self.bench.gateway.store.worker_leaves(self.id);
+        match tokio::time::timeout(SHUTDOWN_REST / 3, leaving).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "the worker could not sign off"),
+            Err(_) => tracing::warn!("the worker could not sign off in time"),
+        }
+    }
+}
+
+/// Claims one batch and sees it to its end, suspects one after the other. For tests and simulations, which step it;
+/// nothing here waits for work. Returns how many emails were claimed.
+pub async fn run_once(gateway: &Gateway) -> Result<usize, StoreError> {
+    let mut worker = Worker::new(gateway.clone());
+    gateway.store.worker_joins(worker.id).await?;
+    let claims = worker.claim(gateway.settings.worker_concurrency.min(CLAIM_MAX)).await?;
+    let count = claims.len();
+    let (suspects, others): (Vec<_>, Vec<_>) = claims.into_iter().partition(is_suspect);
+    for claim in others {
+        worker.spawn(claim);
+    }
+    while let Some(ended) = worker.tasks.join_next().await {
+        worker.ended(ended);
+    }
+    for claim in suspects {
+        worker.spawn(claim);
+        if let Some(ended) = worker.tasks.join_next().await {
+            worker.ended(ended);
+        }
+    }
+    gateway.store.worker_leaves(worker.id).await?;
+    Ok(count)
+}
+
+/// Renews the leases of everything in flight, three times per lease, so that one failure is no loss.
+async fn keep_leases(bench: Arc<Bench>, owner: WorkerId, flights: Flights) {
+    let lease = bench.gateway.settings.lease;
+    loop {
+        tokio::time::sleep(lease / 3).await;
+        if let Err(error) = renew(&bench.gateway, owner, &flights).await {
+            tracing::warn!(%error, "leases could not be renewed; trying again soon");
+            tokio::time::sleep(lease / 15).await;
+            let _ = renew(&bench.gateway, owner, &flights).await;
+        }
+    }
+}
+
+async fn renew(gateway: &Gateway, owner: WorkerId, flights: &Flights) -> Result<(), StoreError> {
+    let flying = flights.all();
+    if flying.is_empty() {
+        return Ok(());
+    }
+    let until = gateway.clock.now().plus(gateway.settings.lease);
+    let guards = flying.iter().map(|flight| flight.guard()).collect();
+    let lost = gateway.queue.extend(owner, guards, until).await?;
+    for flight in flying.iter().filter(|flight| lost.contains(&flight.id)) {
+        // Its writes are refused from now on, which is all that matters. One that ended a moment ago is also here.
+        tracing::debug!(outboxId = %flight.id, attempt = flight.facts.attempt, "a lease is no longer ours");
+    }
+    Ok(())
+}
+
+/// What to record for a flight that did not end in time: its result if it is known, else that it is given back.
+async fn last_settlement(bench: &Bench, flight: &Flight) {
+    let settlement = match flight.stage() {
+        Stage::Settling(settlement) => *settlement,
+        Stage::Preparing | Stage::AtProvider => given_back(bench, flight, "shutdown").await,
+    };
+    let now = settlement.now;
+    match bench.gateway.queue.settle(settlement).await {
+        Ok(settled) => tracing::warn!(
+            outboxId = %flight.id, requestId = flight.request_id, companyId = %flight.company,
+            attempt = flight.facts.attempt, result = ?settled, at = %now,
+            "an attempt did not end before the shutdown"
+        ),
+        Err(error) => tracing::error!(
+            outboxId = %flight.id, requestId = flight.request_id, companyId = %flight.company,
+            attempt = flight.facts.attempt, %error,
+            "an attempt that did not end before the shutdown could not be given back"
+        ),
+    }
+}
+
+async fn given_back(bench: &Bench, flight: &Flight, reason: &'static str) -> Settlement {
+    let gateway = &bench.gateway;
+    // Without the company's settings an unknown outcome is retried, marked; the store is failing in that case anyway.
+    let company = bench.companies.get(&*gateway.store, flight.company).await.ok().flatten();
+    let settings = company.as_deref().map(|company| &company.settings);
+    let treatment = Treatment::of(&flight.wishes, settings, &gateway.settings);
+    let now = gateway.clock.now();
+    let ending = Ending::GivenBack { reason, at_provider: flight.is_at_provider() };
+    let (verdict, events) = conclude(flight.facts, ending, &treatment.rules(0.0, now));
+    Settlement { guard: flight.guard(), by: SettledBy::Worker, verdict, events, now }
+}
+
+#[cfg(test)]
+mod tests;
