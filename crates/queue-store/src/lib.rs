@@ -71,3 +71,40 @@ fn due_again(settlement: &Settlement) -> Option<Timestamp> {
         Verdict::Sent { .. } | Verdict::Hold { .. } | Verdict::Fail { .. } | Verdict::Expire { .. } => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use model::{Category, ErrorCode, Failure};
+    use store::SettledBy;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_767_225_600_000);
+    const LATER: Timestamp = Timestamp::from_millis(1_767_225_605_000);
+
+    #[test]
+    fn what_goes_back_into_the_queue_is_waited_for() {
+        let failure = Failure {
+            code: ErrorCode::NETWORK_ERROR,
+            category: Category::Transient,
+            message: String::new(),
+            original_code: None,
+            retry_after: None,
+        };
+        let retry = Verdict::Retry { due_at: LATER, failure: failure.clone(), outcome_unknown: false };
+        let cases = [
+            ("a retry", retry, Some(LATER)),
+            ("put back", Verdict::Requeue { due_at: LATER }, Some(LATER)),
+            ("given back", Verdict::Release { outcome_unknown: true }, Some(NOW)),
+            ("held", Verdict::Hold { failure: failure.clone() }, None),
+            ("failed", Verdict::Fail { failure, outcome_unknown: false }, None),
+            ("expired", Verdict::Expire { failure: None }, None),
+        ];
+        for (case, verdict, expected) in cases {
+            let id = EmailId::new(NOW);
+            let guard = Guard { id, fence: 1, version: 1 };
+            let settlement = Settlement { guard, by: SettledBy::Worker, verdict, events: vec![], now: NOW };
+            assert_eq!(due_again(&settlement), expected, "{case}");
+        }
+    }
+}
