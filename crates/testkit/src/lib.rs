@@ -6,12 +6,26 @@ use std::time::Duration;
 use model::email::Wishes;
 use model::privacy::Secret;
 use model::{
-    Address, Clock, Company, CompanyId, CompanySettings, Content, EmailId, Entity, Envelope, KeyMode,
-    NewEmail, Recipient, Status, Timestamp,
+    Address, ApiKey, Attachment, Category, Clock, Company, CompanyId, CompanySettings, Content, EmailId,
+    Entity, Envelope, ErrorCode, Failure, KeyId, KeyMode, Mailbox, NewEmail, OnUnknown, Recipient, Scope,
+    Status, Timestamp,
 };
 
 /// The moment at which tests begin: 2026-01-01T00:00:00Z.
 pub const START: Timestamp = Timestamp::from_millis(1_767_225_600_000);
+
+/// How long the emails of `an_email` live.
+pub const TTL: Duration = Duration::from_secs(24 * 3600);
+
+/// That many seconds after the start.
+pub fn at_secs(secs: u64) -> Timestamp {
+    START.plus(Duration::from_secs(secs))
+}
+
+/// That many milliseconds after the start.
+pub fn at_millis(millis: u64) -> Timestamp {
+    START.plus(Duration::from_millis(millis))
+}
 
 /// A clock that moves only when told to.
 #[derive(Debug)]
@@ -46,10 +60,15 @@ pub fn a_company(name: &str) -> Company {
     }
 }
 
-/// An email of that company, due at once; change its fields as the test needs.
+/// An email of that company, accepted at the start and due at once; change its fields as the test needs.
 pub fn an_email(company: CompanyId) -> NewEmail {
+    an_email_at(company, START)
+}
+
+/// An email of that company, accepted at that moment and due at once.
+pub fn an_email_at(company: CompanyId, now: Timestamp) -> NewEmail {
     NewEmail {
-        id: EmailId::new(START),
+        id: EmailId::new(now),
         company,
         request_id: "req-test".into(),
         mode: KeyMode::Test,
@@ -68,12 +87,100 @@ pub fn an_email(company: CompanyId) -> NewEmail {
         external_id: None,
         entity: None,
         priority: 5,
-        created_at: START,
-        due_at: START,
+        created_at: now,
+        due_at: now,
         scheduled_at: None,
-        expires_at: START.plus(Duration::from_secs(24 * 3600)),
+        expires_at: now.plus(TTL),
         wishes: Wishes::default(),
         content: Content::Composed { html: "<p>Hello</p>".into(), text: None, attachments: vec![] },
+    }
+}
+
+/// An email with everything set that can be set.
+pub fn a_full_email(company: CompanyId) -> NewEmail {
+    let scheduled_at = at_secs(600);
+    NewEmail {
+        request_id: "req-full".into(),
+        mode: KeyMode::Live,
+        envelope: Envelope {
+            from: Some(a_mailbox("Loja do João <loja@example.com>")),
+            to: an_address("Ana.Maria@example.com"),
+            cc: vec![an_address("bob@example.com"), an_address("carol@example.org")],
+            bcc: vec![an_address("dave@example.net")],
+            reply_to: Some(a_mailbox("Help desk <help@example.com>")),
+            subject: Secret::new("Olá, \"Ana\" 🎉 — it's here".into()),
+            headers: vec![
+                ("X-Campaign".into(), Secret::new("spring 'sale'".into())),
+                ("X-Order".into(), Secret::new("42".into())),
+                ("X-Order".into(), Secret::new("43".into())),
+            ],
+            tags: vec!["welcome".into(), "não-lido".into()],
+        },
+        recipient: Some(Recipient {
+            document_hmac: Some("5f".repeat(32)),
+            legal_name: Some(Secret::new("Ana Maria Ltda.".into())),
+            name: Some(Secret::new("Ana Maria".into())),
+            ..a_recipient("customer-7")
+        }),
+        external_id: Some("order-42".into()),
+        entity: Some(Entity { id: "club-9".into(), name: Some("Clube Nove".into()) }),
+        priority: 1,
+        due_at: scheduled_at,
+        scheduled_at: Some(scheduled_at),
+        expires_at: scheduled_at.plus(TTL),
+        wishes: Wishes {
+            provider: Some("relay".into()),
+            retry_policy: Some("patient".into()),
+            on_unknown: Some(OnUnknown::Hold),
+            callback_url: Some(Secret::new("https://example.com/hook?token=x".into())),
+        },
+        content: Content::Composed {
+            html: "<p>Olá <b>Ana</b></p>".into(),
+            text: Some("Olá Ana".into()),
+            attachments: vec![an_attachment("boleto.pdf", None), an_attachment("logo.png", Some("logo"))],
+        },
+        ..an_email(company)
+    }
+}
+
+pub fn an_attachment(filename: &str, content_id: Option<&str>) -> Attachment {
+    Attachment {
+        filename: filename.to_owned(),
+        content_type: "application/octet-stream".into(),
+        content_id: content_id.map(Into::into),
+        bytes: Secret::new((0..=255).collect()),
+    }
+}
+
+pub fn a_mailbox(text: &str) -> Mailbox {
+    Mailbox::parse(text).expect("a valid mailbox")
+}
+
+/// A failure that may pass, with that code.
+pub fn a_failure(code: &str) -> Failure {
+    Failure {
+        code: ErrorCode::from_string(code.to_owned()),
+        category: Category::Transient,
+        message: format!("it went wrong: {code}"),
+        original_code: Some("421".into()),
+        retry_after: None,
+    }
+}
+
+/// A key of that company whose hash is that byte, repeated.
+pub fn a_key(company: CompanyId, byte: u8) -> ApiKey {
+    ApiKey {
+        id: KeyId::new(START),
+        company,
+        mode: KeyMode::Live,
+        scopes: vec![Scope::Send, Scope::Read],
+        label: None,
+        hash: [byte; 32],
+        prefix: format!("live_{byte:02x}"),
+        created_at: START,
+        expires_at: None,
+        revoked_at: None,
+        last_used_at: None,
     }
 }
 

@@ -1,1 +1,261 @@
-//! The laws every store must pass.
+//! The laws every store must pass, one file per part of the port, and `simulation`, which plays the whole port
+//! against a model from a seed. A law is a plain function over a fresh store; [`store_contract!`] holds the only
+//! list of them and makes a test of each. What is due to one store's bug becomes a law here, for all.
+
+pub mod accept;
+pub mod begin;
+pub mod cancel;
+pub mod claim;
+pub mod companies;
+pub mod dead_letters;
+pub mod erase;
+pub mod fairness;
+pub mod hold;
+pub mod idempotency;
+pub mod intake;
+pub mod isolation;
+pub mod late;
+pub mod leases;
+pub mod limits;
+pub mod lookup;
+pub mod recipients;
+pub mod retention;
+pub mod settle;
+pub mod simulation;
+pub mod stage;
+pub mod upkeep;
+
+/// A test of every law. `$fresh` is an expression that can be awaited once per test and gives something that
+/// dereferences to a new, empty store and keeps alive what the store lives in.
+///
+/// ```ignore
+/// async fn fresh() -> Box<MyStore> { … }
+/// store::store_contract!(fresh());
+/// ```
+#[macro_export]
+macro_rules! store_contract {
+    ($fresh:expr) => {
+        $crate::store_contract! { @laws $fresh;
+            accept [
+                an_email_reads_back_field_by_field,
+                a_bare_email_reads_back,
+                content_reads_back,
+                history_begins_with_the_acceptance,
+                a_batch_is_stored_whole,
+                a_batch_is_all_or_none,
+                the_daily_limit_is_exact,
+                the_daily_limit_starts_anew_at_midnight,
+            ] racing [the_daily_limit_holds_in_a_race]
+            idempotency [
+                the_same_request_gets_the_first_answer,
+                another_request_under_the_key_is_refused,
+                keys_belong_to_their_company,
+                a_key_is_forgotten_after_its_time,
+                the_daily_limit_leaves_keys_alone,
+            ] racing [
+                twenty_identical_requests_at_once_make_one_email,
+                different_requests_under_one_key_at_once_make_one_email,
+            ]
+            claim [
+                nothing_is_claimed_before_it_is_due,
+                a_claim_leases_the_email,
+                a_claim_brings_the_whole_email,
+                a_claimed_email_is_not_claimed_again,
+                fence_and_attempts_grow_with_every_claim,
+                the_limit_is_respected,
+                the_size_is_respected,
+                priority_decides_within_a_company,
+                a_batch_takes_the_most_urgent,
+                the_expired_are_not_claimed,
+                the_expired_do_not_upset_the_order,
+                a_retry_is_claimed_when_it_is_due,
+                the_due_are_found_among_the_many,
+                what_is_given_back_is_claimed_again,
+            ] racing [no_email_is_claimed_twice_in_a_race]
+            fairness [
+                a_newcomer_overtakes_a_backlog_one_by_one,
+                a_newcomer_overtakes_a_backlog_in_eights,
+                a_newcomer_overtakes_a_backlog_in_sixty_fours,
+                weights_divide_the_claims,
+                idleness_earns_no_credit,
+                nothing_is_left_idle_for_weights,
+                who_only_waits_blocks_nobody,
+                an_empty_claim_means_nothing_is_due,
+                many_companies_are_all_served,
+            ] racing []
+            limits [
+                a_company_switched_off_waits,
+                what_arrives_while_switched_off_waits,
+                concurrency_is_bounded,
+                every_end_frees_a_place,
+                a_changed_limit_counts_at_once,
+                the_rate_is_kept_over_any_second,
+                a_pause_earns_no_burst,
+                the_rate_of_one_does_not_slow_another,
+                what_the_rate_holds_back_comes_later,
+            ] racing [concurrency_is_bounded_in_a_race]
+            begin [
+                a_begin_is_recorded,
+                an_attempt_begins_once,
+                the_cancelled_is_not_begun,
+                who_was_taken_over_begins_nothing,
+                the_finished_and_the_unknown_are_not_begun,
+            ] racing [an_attempt_begins_once_in_a_race, cancel_and_begin_do_not_both_win]
+            settle [
+                sent_is_recorded,
+                sent_without_an_id_is_recorded,
+                retry_is_recorded,
+                failed_is_recorded,
+                expired_is_recorded,
+                a_release_gives_the_attempt_back,
+                a_requeue_keeps_the_attempt,
+                an_unknown_outcome_stays_on_record,
+                the_last_failure_is_the_last,
+                events_are_kept_as_given,
+                a_settlement_counts_once,
+            ] racing []
+            late [
+                the_taken_over_changes_nothing,
+                a_late_send_keeps_its_provider_id,
+                an_outdated_version_settles_nothing,
+                what_has_ended_stays_ended,
+                a_result_for_nothing_is_late,
+            ] racing [worker_and_sweep_do_not_both_win]
+            leases [
+                renewing_prolongs_the_lease,
+                renewing_works_at_the_provider,
+                renewing_names_the_lost,
+                only_the_owner_renews,
+                lost_leases_are_those_that_ran_out,
+                a_lost_lease_tells_where_it_was,
+                the_sweep_is_refused_after_a_renewal,
+                two_sweeps_act_once,
+                unfinished_starts_are_counted,
+                a_finished_start_ends_the_count,
+                comings_and_goings_disturb_nobody,
+            ] racing []
+            hold [
+                the_held_is_never_claimed,
+                a_person_lets_the_held_go,
+                the_held_fails_when_its_time_is_over,
+                a_late_claim_does_not_free_the_held,
+                the_waiting_expire,
+                what_is_not_waiting_does_not_expire,
+                expiry_goes_in_steps,
+                the_switched_off_expire,
+            ] racing []
+            cancel [
+                cancel_in_every_status,
+                cancel_is_too_late_at_the_provider,
+                cancel_works_after_a_release,
+                retry_now_in_every_status,
+                retry_now_delays_nobody,
+            ] racing [cancel_counts_once, cancel_and_claim_agree]
+            intake [
+                the_unchecked_await_intake,
+                what_passed_enters_the_queue,
+                what_was_refused_is_invalid,
+                intake_ends_once,
+            ] racing [intake_ends_once_in_a_race]
+            lookup [
+                the_missing_read_as_nothing,
+                the_company_of_an_email_is_found,
+                a_list_holds_whole_emails,
+                every_filter_finds_what_it_names,
+                filters_follow_the_email,
+                the_recipient_filter_takes_either_id,
+                the_address_filter_ignores_case,
+                pages_give_each_email_once,
+                pages_split_a_millisecond,
+                pages_stand_still_while_emails_arrive,
+                a_garbage_cursor_does_no_harm,
+            ] racing []
+            isolation [
+                another_companys_email_is_a_missing_one,
+                a_missing_email_is_plainly_missing,
+                another_companys_things_are_out_of_reach,
+            ] racing []
+            dead_letters [
+                the_failed_are_listed,
+                every_filter_finds_its_dead_letters,
+                every_filter_replays_what_it_names,
+                a_replay_starts_a_new_series,
+                a_replayed_email_can_be_sent,
+                a_replay_of_the_delayed_lives_as_long,
+                only_the_failed_are_replayed,
+                a_replay_goes_in_steps,
+                a_dropped_dead_letter_stays_failed,
+                only_dead_letters_are_dropped,
+            ] racing [a_replay_counts_once_in_a_race]
+            companies [
+                a_company_reads_back,
+                companies_are_listed_by_name,
+                names_are_unique,
+                a_company_is_updated,
+                a_key_reads_back,
+                a_key_brings_its_company_of_now,
+                a_key_is_revoked_once,
+                the_last_use_never_goes_back,
+            ] racing [names_are_unique_in_a_race]
+            recipients [
+                a_named_recipient_is_created,
+                nobody_named_is_nobody_created,
+                an_external_id_is_one_person,
+                a_document_is_one_person,
+                identifiers_are_learned,
+                an_own_id_is_one_person,
+                a_batch_names_one_person_once,
+                people_belong_to_their_company,
+                another_companys_recipient_is_never_touched,
+                names_stay_with_their_email,
+            ] racing []
+            erase [
+                the_finished_are_forgotten,
+                the_waiting_are_cancelled_first,
+                what_is_in_flight_is_pending,
+                copies_are_forgotten,
+                the_recipient_is_forgotten,
+                another_spelling_is_the_same_person,
+                nobody_else_is_touched,
+                forgetting_goes_in_steps,
+                the_forgotten_may_come_back,
+            ] racing []
+            upkeep [
+                the_numbers_follow_one_email,
+                every_status_is_counted,
+                the_numbers_are_those_of_a_count,
+                the_oldest_due_time_is_known,
+                the_environment_is_set_once,
+                a_closed_store_refuses,
+            ] racing [the_environment_is_set_once_in_a_race]
+            retention [
+                content_goes_before_the_email,
+                only_the_finished_are_deleted,
+                every_end_is_pruned,
+                pruning_goes_in_steps,
+                dead_letters_leave_their_list,
+                a_replay_starts_the_time_anew,
+                old_keys_are_deleted,
+                pruning_disturbs_nobody,
+            ] racing []
+        }
+    };
+    (@laws $fresh:expr; $($part:ident [$($law:ident),* $(,)?] racing [$($race:ident),* $(,)?])*) => {
+        $(mod $part {
+            #[allow(unused_imports, reason = "an expression may name nothing of its surroundings")]
+            use super::*;
+
+            $(#[tokio::test]
+            async fn $law() {
+                let fixture = $fresh.await;
+                $crate::contract::$part::$law(&*fixture).await;
+            })*
+
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $race() {
+                let fixture = $fresh.await;
+                $crate::contract::$part::$race(&*fixture).await;
+            })*
+        })*
+    };
+}

@@ -1,0 +1,126 @@
+//! Laws of intake: emails that were accepted unchecked are found, checked once, and enter the queue or do not.
+
+use model::{Content, Envelope, Event, EventKind, NewEmail, Secret, Status};
+use testkit::{START, a_failure, a_mailbox, an_address, an_email, an_email_at, at_secs};
+
+use super::stage::{a_company, claim_one, claimed_ids, events, in_status, kinds, read, stored};
+use crate::{Cancelled, IntakeVerdict, Store};
+
+/// The unchecked are listed oldest first with their content, and nothing else is; none of them can be claimed.
+pub async fn the_unchecked_await_intake(store: &dyn Store) {
+    let acme = a_company(store, "acme").await;
+    let other = a_company(store, "other").await;
+    let mut expected = Vec::new();
+    for (number, company) in [acme, other, acme, other].into_iter().enumerate() {
+        let eml = format!("Subject: {number}\r\n\r\nbody").into_bytes();
+        let now = at_secs(u64::try_from(number).expect("few"));
+        let email = unchecked(NewEmail { content: Content::Raw(eml.clone()), ..an_email_at(company, now) });
+        expected.push((stored(store, email).await, company, Some(Content::Raw(eml))));
+    }
+    in_status(store, acme, Status::Enqueued, START).await;
+    in_status(store, acme, Status::Sent, START).await;
+    let found = store.awaiting_intake(10).await.expect("intake");
+    let found: Vec<_> = found.into_iter().map(|item| (item.id, item.company, item.content)).collect();
+    assert_eq!(found, expected);
+    let some = store.awaiting_intake(2).await.expect("intake");
+    assert_eq!(some.iter().map(|item| item.id).collect::<Vec<_>>(), [expected[0].0, expected[1].0]);
+    assert_eq!(claimed_ids(store, at_secs(60), 10).await, []);
+}
+
+/// What passed is in the queue under the envelope read from its content, with the events given.
+pub async fn what_passed_enters_the_queue(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let email = unchecked(testkit::a_full_email(company));
+    let id = stored(store, email.clone()).await;
+    let item = store.awaiting_intake(10).await.expect("intake").remove(0);
+    let given = vec![
+        Event::new(EventKind::Intaking, at_secs(1)),
+        Event::new(EventKind::Enqueued, at_secs(2)).with("parts", 3),
+    ];
+    let passed = IntakeVerdict::Passed { envelope: an_envelope() };
+    let ended = store.settle_intake((id, item.version), passed, given.clone(), at_secs(2)).await;
+    assert!(ended.expect("intake ends"));
+
+    let stored = read(store, company, id).await;
+    assert_eq!((stored.status, stored.due_at), (Status::Enqueued, Some(email.due_at)));
+    assert_eq!(stored.envelope, an_envelope());
+    assert_eq!((&stored.wishes, &stored.entity), (&email.wishes, &email.entity), "the rest is as accepted");
+    assert_eq!(events(store, company, id).await[1..], given);
+    assert!(store.awaiting_intake(10).await.expect("intake").is_empty());
+    let claim = claim_one(store, email.due_at).await;
+    assert_eq!((claim.id(), claim.envelope, claim.attempt), (id, an_envelope(), 1));
+}
+
+/// What was refused is INVALID, says why, and never enters the queue.
+pub async fn what_was_refused_is_invalid(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let id = stored(store, unchecked(an_email(company))).await;
+    let item = store.awaiting_intake(10).await.expect("intake").remove(0);
+    let refused = IntakeVerdict::Refused { failure: a_failure("INVALID_TEMPLATE") };
+    let given = vec![Event::new(EventKind::Invalid, at_secs(2)).with("errorCode", "INVALID_TEMPLATE")];
+    assert!(store.settle_intake((id, item.version), refused, given.clone(), at_secs(2)).await.expect("ends"));
+    let email = read(store, company, id).await;
+    assert_eq!((email.status, email.due_at, email.dead_at), (Status::Invalid, None, None));
+    let failure = email.last_failure.expect("it says why");
+    assert_eq!((failure.code.as_str(), failure.at), ("INVALID_TEMPLATE", at_secs(2)));
+    assert_eq!(events(store, company, id).await[1..], given);
+    assert!(store.awaiting_intake(10).await.expect("intake").is_empty());
+    assert_eq!(claimed_ids(store, at_secs(60), 10).await, []);
+}
+
+/// Intake ends once: not under an old version, not after a cancel, not for what never was.
+pub async fn intake_ends_once(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let first = stored(store, unchecked(an_email(company))).await;
+    let version = read(store, company, first).await.version;
+    let nothing = an_email(company).id;
+    for item in [(first, version + 1), (nothing, version)] {
+        assert!(!ends(store, item).await, "{item:?}");
+    }
+    assert_eq!(kinds(store, company, first).await, [EventKind::Accepted], "refused without a trace");
+    assert!(ends(store, (first, version)).await);
+    let history = kinds(store, company, first).await;
+    assert!(!ends(store, (first, version)).await, "a second time");
+    let current = read(store, company, first).await.version;
+    assert!(!ends(store, (first, current)).await, "it is not ACCEPTED any more");
+    assert_eq!(kinds(store, company, first).await, history);
+
+    let second = stored(store, unchecked(an_email(company))).await;
+    let version = read(store, company, second).await.version;
+    assert_eq!(store.cancel(company, second, START).await.expect("cancel"), Cancelled::Done);
+    assert!(!ends(store, (second, version)).await, "withdrawn meanwhile");
+    assert_eq!(read(store, company, second).await.status, Status::Cancelled);
+}
+
+/// Several at once end an intake once.
+pub async fn intake_ends_once_in_a_race(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let id = stored(store, unchecked(an_email(company))).await;
+    let version = read(store, company, id).await.version;
+    let answers = super::stage::race(8, |_| ends(store, (id, version)));
+    assert_eq!(answers.iter().filter(|ended| **ended).count(), 1);
+    assert_eq!(kinds(store, company, id).await, [EventKind::Accepted, EventKind::Enqueued]);
+}
+
+async fn ends(store: &dyn Store, item: (model::EmailId, u64)) -> bool {
+    let passed = IntakeVerdict::Passed { envelope: an_envelope() };
+    let events = vec![Event::new(EventKind::Enqueued, START)];
+    store.settle_intake(item, passed, events, START).await.expect("an intake is answered")
+}
+
+fn unchecked(email: NewEmail) -> NewEmail {
+    NewEmail { status: Status::Accepted, ..email }
+}
+
+fn an_envelope() -> Envelope {
+    Envelope {
+        from: Some(a_mailbox("Read <read@example.com>")),
+        to: an_address("from-the-content@example.com"),
+        cc: vec![an_address("copy@example.com")],
+        bcc: vec![],
+        reply_to: None,
+        subject: Secret::new("Read from the content".into()),
+        headers: vec![("X-Read".into(), Secret::new("yes".into()))],
+        tags: vec!["read".into()],
+    }
+}

@@ -1,0 +1,150 @@
+//! Laws of recipients: who is named in an email is known from then on, once, by external id or document, with the
+//! latest address, and only to their own company.
+
+use model::{CompanyId, NewEmail, Recipient, RecipientId, Secret};
+use testkit::{START, a_recipient, an_address, an_email, an_email_at, at_secs};
+
+use super::stage::{a_company, acceptance, read, stored};
+use crate::{Accepted, RecipientRecord, Store};
+
+/// A recipient that is named for the first time is created, and the email knows its id.
+pub async fn a_named_recipient_is_created(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let id = send(store, company, a_recipient("customer-7"), "ana@example.com").await;
+    let expected = RecipientRecord {
+        id,
+        email: an_address("ana@example.com"),
+        external_id: Some("customer-7".into()),
+        deleted_at: None,
+    };
+    assert_eq!(store.recipient(company, id).await.expect("read"), Some(expected));
+}
+
+/// An email that names nobody creates nobody.
+pub async fn nobody_named_is_nobody_created(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let id = stored(store, an_email(company)).await;
+    assert_eq!(read(store, company, id).await.recipient, None);
+}
+
+/// The same external id is the same person, with the address of the latest email.
+pub async fn an_external_id_is_one_person(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let first = send(store, company, a_recipient("customer-7"), "old@example.com").await;
+    let second = send(store, company, a_recipient("customer-7"), "new@example.com").await;
+    let other = send(store, company, a_recipient("customer-8"), "old@example.com").await;
+    assert_eq!(first, second);
+    assert_ne!(first, other, "the address alone makes nobody the same");
+    assert_eq!(address_of(store, company, first).await, "new@example.com");
+    assert_eq!(address_of(store, company, other).await, "old@example.com");
+}
+
+/// The same document is the same person.
+pub async fn a_document_is_one_person(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let by_document = |byte: &str| Recipient { document_hmac: Some(byte.repeat(32)), ..Recipient::default() };
+    let first = send(store, company, by_document("5f"), "old@example.com").await;
+    let second = send(store, company, by_document("5f"), "new@example.com").await;
+    let other = send(store, company, by_document("60"), "other@example.com").await;
+    assert_eq!(first, second);
+    assert_ne!(first, other);
+    assert_eq!(address_of(store, company, first).await, "new@example.com");
+}
+
+/// Somebody known by one identifier is known by the other once both were named together.
+pub async fn identifiers_are_learned(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let document = Some("5f".repeat(32));
+    let both = Recipient { document_hmac: document.clone(), ..a_recipient("customer-7") };
+    let first = send(store, company, a_recipient("customer-7"), "one@example.com").await;
+    let second = send(store, company, both, "two@example.com").await;
+    let by_document = Recipient { document_hmac: document, ..Recipient::default() };
+    let third = send(store, company, by_document, "three@example.com").await;
+    assert_eq!((first, second), (second, third));
+    assert_eq!(address_of(store, company, first).await, "three@example.com");
+    let record = store.recipient(company, first).await.expect("read").expect("known");
+    assert_eq!(record.external_id.as_deref(), Some("customer-7"), "what is not named again is not forgotten");
+}
+
+/// The recipient's own id names the recipient and changes nothing about them: an email to another address than
+/// theirs is a mistake that the pipeline finds.
+pub async fn an_own_id_is_one_person(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let first = send(store, company, a_recipient("customer-7"), "old@example.com").await;
+    let by_id = Recipient { id: Some(first), ..Recipient::default() };
+    assert_eq!(send(store, company, by_id, "new@example.com").await, first);
+    assert_eq!(address_of(store, company, first).await, "old@example.com");
+}
+
+/// A batch may name one person many times.
+pub async fn a_batch_names_one_person_once(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let emails: Vec<NewEmail> = (0..5)
+        .map(|_| NewEmail { recipient: Some(a_recipient("customer-7")), ..an_email(company) })
+        .collect();
+    let ids: Vec<_> = emails.iter().map(|email| email.id).collect();
+    assert_eq!(store.accept(acceptance(emails, START)).await.expect("accept"), Accepted::Stored);
+    let mut people = Vec::new();
+    for id in ids {
+        people.push(read(store, company, id).await.recipient.and_then(|recipient| recipient.id));
+    }
+    assert!(people[0].is_some());
+    assert!(people.iter().all(|person| *person == people[0]), "{people:?}");
+}
+
+/// The same identifiers in two companies are two people.
+pub async fn people_belong_to_their_company(store: &dyn Store) {
+    let acme = a_company(store, "acme").await;
+    let other = a_company(store, "other").await;
+    let person = || Recipient { document_hmac: Some("5f".repeat(32)), ..a_recipient("customer-7") };
+    let ours = send(store, acme, person(), "ours@example.com").await;
+    let theirs = send(store, other, person(), "theirs@example.com").await;
+    assert_ne!(ours, theirs);
+    assert_eq!(address_of(store, acme, ours).await, "ours@example.com");
+    assert_eq!(address_of(store, other, theirs).await, "theirs@example.com");
+    assert_eq!(store.recipient(other, ours).await.expect("read"), None);
+}
+
+/// Another company's recipient is never touched, not even by its id. Whether such an email is taken or refused is
+/// the store's business; the gateway checks before.
+pub async fn another_companys_recipient_is_never_touched(store: &dyn Store) {
+    let acme = a_company(store, "acme").await;
+    let other = a_company(store, "other").await;
+    let ours = send(store, acme, a_recipient("customer-7"), "ours@example.com").await;
+    let before = store.recipient(acme, ours).await.expect("read");
+    let mut email = an_email_at(other, at_secs(1));
+    email.envelope.to = an_address("theirs@example.com");
+    email.recipient = Some(Recipient { id: Some(ours), ..a_recipient("customer-9") });
+    drop(store.accept(acceptance(vec![email], at_secs(1))).await);
+    assert_eq!(store.recipient(acme, ours).await.expect("read"), before);
+    assert_eq!(store.recipient(other, ours).await.expect("read"), None);
+}
+
+/// Names of a person travel with the email, not in anybody else's.
+pub async fn names_stay_with_their_email(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let named = Recipient { name: Some(Secret::new("Ana".into())), ..a_recipient("customer-7") };
+    let email = NewEmail { recipient: Some(named), ..an_email(company) };
+    let first = stored(store, email).await;
+    let email = NewEmail { recipient: Some(a_recipient("customer-7")), ..an_email(company) };
+    let second = stored(store, email).await;
+    let name_of = |email: model::Email| email.recipient.and_then(|recipient| recipient.name);
+    let name = name_of(read(store, company, first).await).map(Secret::into_inner);
+    assert_eq!(name.as_deref(), Some("Ana"));
+    assert_eq!(name_of(read(store, company, second).await), None, "an email reads back as it was handed in");
+}
+
+/// Stores an email to that person at that address; gives back the recipient's id.
+async fn send(store: &dyn Store, company: CompanyId, recipient: Recipient, to: &str) -> RecipientId {
+    let mut email = an_email(company);
+    email.envelope.to = an_address(to);
+    email.recipient = Some(recipient);
+    let id = stored(store, email).await;
+    let recipient = read(store, company, id).await.recipient.expect("the email has its recipient");
+    recipient.id.expect("the store gave the recipient an id")
+}
+
+async fn address_of(store: &dyn Store, company: CompanyId, id: RecipientId) -> String {
+    let record = store.recipient(company, id).await.expect("read").expect("the recipient is known");
+    record.email.expose().to_owned()
+}
