@@ -40,9 +40,8 @@ async fn fill(store: &SqliteStore, waiting: usize) -> Result<(), StoreError> {
     }
     for batch in 0..waiting / BATCH {
         let company = companies[batch % COMPANIES].id;
-        let emails = (0..BATCH)
-            .map(|_| model::NewEmail { id: EmailId::new(START), ..an_email(company) })
-            .collect();
+        let emails =
+            (0..BATCH).map(|_| model::NewEmail { id: EmailId::new(START), ..an_email(company) }).collect();
         store.accept(Acceptance { company, emails, key: None, daily_limit: None, now: START }).await?;
     }
     Ok(())

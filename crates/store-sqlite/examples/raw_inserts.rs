@@ -28,7 +28,10 @@ fn main() -> Result<(), rusqlite::Error> {
             }
             connection.execute_batch("COMMIT")?;
         }
-        println!("{rows_per_commit:>4} per commit: {:>7.0} rows/s", rows as f64 / start.elapsed().as_secs_f64());
+        println!(
+            "{rows_per_commit:>4} per commit: {:>7.0} rows/s",
+            rows as f64 / start.elapsed().as_secs_f64()
+        );
     }
     Ok(())
 }

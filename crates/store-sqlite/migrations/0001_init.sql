@@ -38,7 +38,7 @@ CREATE TABLE recipients (
     external_id     TEXT,
     document_hmac   TEXT,
     document_sealed BLOB,
-    email           TEXT NOT NULL,
+    email           TEXT NOT NULL COLLATE NOCASE,
     name            TEXT,
     legal_name      TEXT,
     created_at      INTEGER NOT NULL,
@@ -73,7 +73,8 @@ CREATE TABLE email_outbox (
     -- Where `attempts` stood at the last replay.
     attempts_before       INTEGER NOT NULL DEFAULT 0,
     mode                  TEXT NOT NULL,
-    to_email              TEXT NOT NULL,
+    -- A mailbox is the same however it is spelled.
+    to_email              TEXT NOT NULL COLLATE NOCASE,
     subject               TEXT NOT NULL,
     created_at            INTEGER NOT NULL,
     updated_at            INTEGER NOT NULL,
@@ -161,7 +162,7 @@ CREATE TABLE company_days (
     PRIMARY KEY (company_id, day)
 ) WITHOUT ROWID;
 
--- What a company with a rate limit started lately: tenths of a second and counts, newest last.
+-- What a company with a rate limit started within the last second: steps of 10 ms and counts.
 CREATE TABLE company_rates (
     company_id TEXT PRIMARY KEY,
     starts     TEXT NOT NULL

@@ -11,14 +11,17 @@ use crate::fairness::{Candidate, Fairness};
 use crate::row;
 use crate::writer::Work;
 
-/// How many companies one claim looks at: enough to be fair among all that are active at most times; with more
-/// of them, the next claim goes on where this one stopped.
-const COMPANIES_MIN: u32 = 32;
-const COMPANIES_MAX: u32 = 256;
+/// How many companies with due emails one claim divides its slots among: enough to be fair among all that are
+/// active at most times; with more of them, the next claim goes on where this one stopped.
+const CANDIDATES_MIN: u32 = 32;
+const CANDIDATES_MAX: u32 = 256;
+/// How many companies it looks at to find them, passing over those whose emails are due later or that are at a
+/// limit. Only when nothing else is due does a claim look at so many.
+const LOOKS_MAX: u32 = 20_000;
 /// Rounds of handing out: slots that a company could not fill go to the others.
 const ROUNDS_MAX: u32 = 4;
-/// A rate is kept per second, counted in tenths; one tenth more is looked at so that no second exceeds it.
-const TENTHS: i64 = 11;
+/// A rate is kept over any second; starts are remembered in steps of this many milliseconds.
+const STEP_MS: i64 = 10;
 
 impl SqliteStore {
     pub(crate) async fn claim_due(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
@@ -98,20 +101,43 @@ impl Batch<'_> {
         let mut priority = 0;
         while count < share {
             let Some(next) = next_priority(work.connection, company, priority)? else { break };
+            count += self.claim_of_lane(work, company, next, share - count)?;
             priority = next;
-            for due in due_emails(work.connection, company, priority, self.request.now, share - count)? {
-                if self.is_full() {
-                    return Ok(count);
-                }
+            if self.is_full() {
+                break;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Claims up to `share` emails of one priority; those whose time is over are ended and do not count.
+    fn claim_of_lane(
+        &mut self,
+        work: &mut Work<'_>,
+        company: &str,
+        priority: i64,
+        share: u32,
+    ) -> Result<u32, StoreError> {
+        let mut count = 0;
+        loop {
+            let asked = share - count;
+            let due = due_emails(work.connection, company, priority, self.request.now, asked)?;
+            let came_short = due.len() < asked as usize;
+            for due in due {
                 if due.expires_at <= self.request.now {
                     crate::outbox::expire_row(work, due.seq, due.status, None, self.request.now)?;
                 } else {
                     self.lease(work, &due)?;
                     count += 1;
                 }
+                if self.is_full() {
+                    return Ok(count);
+                }
+            }
+            if came_short || count == share {
+                return Ok(count);
             }
         }
-        Ok(count)
     }
 
     fn lease(&mut self, work: &mut Work<'_>, due: &Due) -> Result<(), StoreError> {
@@ -169,11 +195,14 @@ fn find_candidates(
     fairness: &mut Fairness,
     request: &ClaimRequest,
 ) -> Result<Vec<Candidate>, StoreError> {
-    let looks = request.limit.saturating_mul(4).clamp(COMPANIES_MIN, COMPANIES_MAX);
+    let wanted = request.limit.saturating_mul(4).clamp(CANDIDATES_MIN, CANDIDATES_MAX) as usize;
     let mut candidates = Vec::new();
     let mut last = fairness.cursor.clone();
     let mut wrapped = false;
-    for _ in 0..looks {
+    for _ in 0..LOOKS_MAX {
+        if candidates.len() == wanted {
+            break;
+        }
         let found = match next_company(connection, &last)? {
             None if !wrapped => {
                 wrapped = true;
@@ -271,6 +300,9 @@ fn candidate(
     let Some((weight, concurrency_max, rate_per_sec, false)) = limits else {
         return Ok(None);
     };
+    if !has_due(connection, company, request.now)? {
+        return Ok(None);
+    }
     let mut room = request.limit;
     if let Some(most) = concurrency_max {
         room = room.min(most.saturating_sub(in_flight(connection, company)?));
@@ -281,6 +313,28 @@ fn candidate(
     Ok((room > 0).then(|| Candidate { company: company.to_owned(), weight, room }))
 }
 
+/// Hops from priority to priority: the first email of each is the one that is due first.
+fn has_due(connection: &Connection, company: &str, now: Timestamp) -> Result<bool, StoreError> {
+    let mut first_of_next = connection
+        .prepare_cached(
+            "SELECT priority, due_at FROM email_outbox INDEXED BY outbox_due
+             WHERE due_at IS NOT NULL AND company_id = ?1 AND priority > ?2 ORDER BY priority, due_at LIMIT 1",
+        )
+        .map_err(from_sqlite)?;
+    let mut priority = 0;
+    loop {
+        let first: Option<(i64, i64)> = first_of_next
+            .query_row((company, priority), |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()
+            .map_err(from_sqlite)?;
+        match first {
+            None => return Ok(false),
+            Some((_, due_at)) if due_at <= now.millis() => return Ok(true),
+            Some((next, _)) => priority = next,
+        }
+    }
+}
+
 fn in_flight(connection: &Connection, company: &str) -> Result<u32, StoreError> {
     connection
         .prepare_cached("SELECT count(*) FROM email_outbox WHERE status = 'PROCESSING' AND company_id = ?1")
@@ -288,7 +342,7 @@ fn in_flight(connection: &Connection, company: &str) -> Result<u32, StoreError> 
         .map_err(from_sqlite)
 }
 
-/// The starts of the last second: pairs of a tenth of a second and a count.
+/// The starts of the last second: pairs of a step and a count. A step counts until all of it is a second old.
 fn recent_starts(
     connection: &Connection,
     company: &str,
@@ -298,12 +352,11 @@ fn recent_starts(
         .prepare_cached("SELECT starts FROM company_rates WHERE company_id = ?1")
         .and_then(|mut statement| statement.query_row([company], |row| row.get(0)).optional())
         .map_err(from_sqlite)?;
-    let oldest = now.millis() / 100 - TENTHS;
     let pair = |text: &str| -> Option<(i64, u32)> {
-        let (tenth, count) = text.split_once(':')?;
-        Some((tenth.parse().ok()?, count.parse().ok()?))
+        let (step, count) = text.split_once(':')?;
+        Some((step.parse().ok()?, count.parse().ok()?))
     };
-    let recent = |&(tenth, _): &(i64, u32)| tenth > oldest;
+    let recent = |&(step, _): &(i64, u32)| (step + 1) * STEP_MS > now.millis() - 1_000;
     Ok(text.unwrap_or_default().split(',').filter_map(pair).filter(recent).collect())
 }
 
@@ -321,8 +374,12 @@ fn note_starts(connection: &Connection, company: &str, now: Timestamp, count: u3
         return Ok(());
     }
     let mut starts = recent_starts(connection, company, now)?;
-    starts.push((now.millis() / 100, count));
-    let text: Vec<String> = starts.iter().map(|(tenth, count)| format!("{tenth}:{count}")).collect();
+    let step = now.millis() / STEP_MS;
+    match starts.iter_mut().find(|(other, _)| *other == step) {
+        Some((_, so_far)) => *so_far += count,
+        None => starts.push((step, count)),
+    }
+    let text: Vec<String> = starts.iter().map(|(step, count)| format!("{step}:{count}")).collect();
     connection
         .prepare_cached(
             "INSERT INTO company_rates (company_id, starts) VALUES (?1, ?2)

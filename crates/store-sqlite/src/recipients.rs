@@ -68,19 +68,15 @@ pub fn upsert(connection: &Connection, email: &NewEmail) -> Result<Option<Recipi
         return Ok(recipient.id);
     }
     let company = email.company.to_string();
-    let found: Option<String> = connection
-        .prepare_cached(
-            "SELECT id FROM recipients WHERE company_id = ?1 AND external_id = ?2
-             UNION ALL
-             SELECT id FROM recipients WHERE company_id = ?1 AND document_hmac = ?3
-             LIMIT 1",
-        )
-        .and_then(|mut statement| {
-            let bound = (&company, &recipient.external_id, &recipient.document_hmac);
-            statement.query_row(bound, |row| row.get(0)).optional()
-        })
-        .map_err(from_sqlite)?;
-    let id = match &found {
+    let by_external_id = find(connection, "external_id", &company, recipient.external_id.as_ref())?;
+    let by_document = find(connection, "document_hmac", &company, recipient.document_hmac.as_ref())?;
+    // Two people under one email's identifiers: the company's own name for the person decides, and neither gets
+    // the other's document.
+    let document_hmac = match (&by_external_id, &by_document) {
+        (Some(one), Some(other)) if one != other => None,
+        _ => recipient.document_hmac.as_ref(),
+    };
+    let id = match by_external_id.or(by_document) {
         Some(id) => id.parse().map_err(|_| StoreError::Broken("a recipient's id cannot be read".into()))?,
         None => RecipientId::new(email.created_at),
     };
@@ -91,6 +87,7 @@ pub fn upsert(connection: &Connection, email: &NewEmail) -> Result<Option<Recipi
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)
              ON CONFLICT (id) DO UPDATE SET
                  external_id = coalesce(external_id, excluded.external_id),
+                 document_hmac = coalesce(document_hmac, excluded.document_hmac),
                  document_sealed = coalesce(excluded.document_sealed, document_sealed),
                  email = excluded.email, name = coalesce(excluded.name, name),
                  legal_name = coalesce(excluded.legal_name, legal_name),
@@ -101,8 +98,8 @@ pub fn upsert(connection: &Connection, email: &NewEmail) -> Result<Option<Recipi
                 id.to_string(),
                 company,
                 recipient.external_id,
-                recipient.document_hmac,
-                recipient.document_sealed.as_ref().map(Secret::expose),
+                document_hmac,
+                document_hmac.and(recipient.document_sealed.as_ref()).map(Secret::expose),
                 email.envelope.to.expose(),
                 recipient.name.as_ref().map(Secret::expose),
                 recipient.legal_name.as_ref().map(Secret::expose),
@@ -111,6 +108,20 @@ pub fn upsert(connection: &Connection, email: &NewEmail) -> Result<Option<Recipi
         })
         .map_err(from_sqlite)?;
     Ok(Some(id))
+}
+
+fn find(
+    connection: &Connection,
+    column: &str,
+    company: &str,
+    value: Option<&String>,
+) -> Result<Option<String>, StoreError> {
+    let Some(value) = value else { return Ok(None) };
+    let sql = format!("SELECT id FROM recipients WHERE company_id = ?1 AND {column} = ?2");
+    connection
+        .prepare_cached(&sql)
+        .and_then(|mut statement| statement.query_row((company, value), |row| row.get(0)).optional())
+        .map_err(from_sqlite)
 }
 
 fn erase(
@@ -166,11 +177,11 @@ fn emails_naming(
     let mut statement = connection
         .prepare(
             "SELECT seq, status, to_email = ?2 AS is_to, detail FROM email_outbox
-             WHERE company_id = ?1 AND (to_email = ?2 OR instr(detail, ?3) > 0)
+             WHERE company_id = ?1 AND (to_email = ?2 OR instr(lower(detail), ?3) > 0)
              LIMIT ?4",
         )
         .map_err(from_sqlite)?;
-    let quoted = format!("\"{}\"", address.expose());
+    let quoted = format!("\"{}\"", address.expose().to_ascii_lowercase());
     let mut rows =
         statement.query((company.to_string(), address.expose(), quoted, limit)).map_err(from_sqlite)?;
     let mut found = Vec::new();
@@ -190,8 +201,8 @@ fn emails_naming(
 /// An email to the person loses everything but its counts; one that only copied them loses the copy.
 fn erase_email(connection: &Connection, email: &Found, address: &Address) -> Result<(), StoreError> {
     let mut detail = email.detail.clone();
-    detail.cc.retain(|copy| copy != address);
-    detail.bcc.retain(|copy| copy != address);
+    detail.cc.retain(|copy| !copy.same_mailbox(address));
+    detail.bcc.retain(|copy| !copy.same_mailbox(address));
     if email.is_to {
         detail = Detail { recipient: None, headers: vec![], reply_to: None, ..detail };
         connection

@@ -45,8 +45,14 @@ fn mode(row: &Row<'_>) -> Result<KeyMode, StoreError> {
     KeyMode::parse(&get::<String>(row, "mode")?).ok_or_else(|| damaged("mode"))
 }
 
+/// The detail, with the id under which acceptance knows the recipient.
 fn detail(row: &Row<'_>) -> Result<Detail, StoreError> {
-    Detail::decode(&get::<String>(row, "detail")?).ok_or_else(|| damaged("detail"))
+    let mut detail = Detail::decode(&get::<String>(row, "detail")?).ok_or_else(|| damaged("detail"))?;
+    if let (Some(recipient), Some(id)) = (&mut detail.recipient, get::<Option<String>>(row, "recipient_id")?)
+    {
+        recipient.id = Some(id.parse().map_err(|_| damaged("recipient_id"))?);
+    }
+    Ok(detail)
 }
 
 pub fn status(row: &Row<'_>) -> Result<Status, StoreError> {
@@ -114,7 +120,8 @@ pub fn claim(row: &Row<'_>, now: Timestamp) -> Result<Claim, StoreError> {
         mode: mode(row)?,
         attempt: attempts,
         attempt_in_series: attempts.saturating_sub(get(row, "attempts_before")?),
-        unfinished_starts: get(row, "unfinished_starts")?,
+        // The start that is this claim may yet finish.
+        unfinished_starts: get::<u32>(row, "unfinished_starts")?.saturating_sub(1),
         created_at: moment(row, "created_at")?,
         claimed_at: now,
         lease_until: moment(row, "lease_until")?,

@@ -153,11 +153,13 @@ struct Old {
     seq: i64,
     status: Status,
     updated_at: Timestamp,
+    is_dead_letter: bool,
 }
 
 impl Old {
+    /// What can still be replayed is kept whole.
     fn is_over(&self, end: Timestamp) -> bool {
-        self.status.is_final() && self.updated_at <= end
+        self.status.is_final() && !self.is_dead_letter && self.updated_at <= end
     }
 }
 
@@ -169,11 +171,13 @@ fn finished_before(
 ) -> Result<Vec<Old>, StoreError> {
     let sql = match kind {
         Kind::Contents => {
-            "SELECT seq, status, updated_at FROM contents JOIN email_outbox ON seq = email_seq
+            "SELECT seq, status, updated_at, dead_at IS NOT NULL AS dead
+             FROM contents JOIN email_outbox ON seq = email_seq
              WHERE email_seq > ?1 ORDER BY email_seq LIMIT ?2"
         }
         Kind::Emails => {
-            "SELECT seq, status, updated_at FROM email_outbox WHERE seq > ?1 ORDER BY seq LIMIT ?2"
+            "SELECT seq, status, updated_at, dead_at IS NOT NULL AS dead FROM email_outbox
+             WHERE seq > ?1 ORDER BY seq LIMIT ?2"
         }
     };
     let mut statement = connection.prepare_cached(sql).map_err(from_sqlite)?;
@@ -181,7 +185,9 @@ fn finished_before(
     let mut old = Vec::new();
     while let Some(row) = rows.next().map_err(from_sqlite)? {
         let updated_at = Timestamp::from_millis(row.get("updated_at").map_err(from_sqlite)?);
-        old.push(Old { seq: row.get("seq").map_err(from_sqlite)?, status: row::status(row)?, updated_at });
+        let is_dead_letter = row.get("dead").map_err(from_sqlite)?;
+        let seq = row.get("seq").map_err(from_sqlite)?;
+        old.push(Old { seq, status: row::status(row)?, updated_at, is_dead_letter });
     }
     Ok(old)
 }

@@ -13,7 +13,8 @@ use crate::StoreError;
 #[async_trait]
 pub trait Outbox: Send + Sync {
     /// Stores the emails of one request, all or none, together with its idempotency key. When this returns
-    /// `Stored`, they are on disk. Recipients that are named are created or brought up to date with them.
+    /// `Stored`, they are on disk. Recipients named by external id or document are created or brought up to date
+    /// with them; one named by its own id is left as it is.
     async fn accept(&self, acceptance: Acceptance) -> Result<Accepted, StoreError>;
 
     /// Leases due emails to a worker: fair between companies by weight, by priority within a company, within
