@@ -1,1 +1,34 @@
-//! To be written.
+//! The HTTP API: who calls, what they ask for, and the answer. Emails go to `gateway::accept`, questions to
+//! `gateway::lookup`; nothing here knows a back-end.
+//!
+//! A request walks through these files in this order: `serve` (connections), `edge` (request id, time limit,
+//! panics, problems), `auth` (key or operator, rate), a handler of `v1` named in `routes`, which reads the
+//! body through `body`, `json` and `form`. `openapi` describes the same table of routes.
+
+mod auth;
+mod body;
+mod codes;
+mod edge;
+mod error;
+mod form;
+mod health;
+mod json;
+mod limits;
+mod nearest;
+mod openapi;
+mod pages;
+mod rate;
+mod routes;
+mod serve;
+mod state;
+mod v1;
+
+pub use limits::{ATTACHMENTS_BYTES_MAX, CONNECTIONS_MAX, REQUESTS_PER_SEC};
+pub use routes::router;
+pub use serve::{Peer, ServeSettings, serve};
+pub use state::{ApiSettings, ApiState};
+
+/// The OpenAPI document, as `/openapi.json` serves it.
+pub fn openapi_document() -> serde_json::Value {
+    openapi::document()
+}

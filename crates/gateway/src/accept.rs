@@ -13,10 +13,10 @@ use model::{Company, Content, EmailId, NewEmail, Recipient, Secret, Status, Time
 use serde_json::Value;
 use store::{Acceptance, Accepted, IdempotencyKey, StoreError};
 
-use crate::Gateway;
 use crate::documents::DocumentKeys;
 use crate::keys::Caller;
 use crate::validate::html;
+use crate::{Gateway, observe};
 use draft::{Draft, DraftDocument, DraftRecipient, Fault, FaultKind, Note, sum_up};
 
 /// How long an idempotency key is remembered.
@@ -38,6 +38,8 @@ pub struct Request {
     pub id: String,
     pub key: Option<RequestKey>,
     pub now: Timestamp,
+    /// When it arrived, for the metrics.
+    pub arrived: Instant,
 }
 
 /// The idempotency key of a request and the hash of what it asks for.
@@ -52,7 +54,7 @@ pub struct RequestKey {
 pub struct Prepared {
     acceptance: Acceptance,
     answer: String,
-    started: Instant,
+    arrived: Instant,
 }
 
 /// What to tell the application, as JSON.
@@ -81,13 +83,12 @@ pub fn prepare_one(
     request: Request,
     draft: Draft,
 ) -> Result<Prepared, Vec<Fault>> {
-    let started = Instant::now();
     let (email, notes) = check(desk, caller, &request, draft)?;
     let mut answer = String::with_capacity(320);
     answer.push('{');
     write_receipt(&mut answer, &email, &notes);
     answer.push('}');
-    Ok(prepared(&caller.company, request, vec![email], answer, started))
+    Ok(prepared(&caller.company, request, vec![email], answer))
 }
 
 /// Checks each email of a batch for itself and prepares one answer to all.
@@ -97,7 +98,6 @@ pub fn prepare_many(
     request: Request,
     drafts: Vec<Result<Draft, Vec<Fault>>>,
 ) -> Prepared {
-    let started = Instant::now();
     let mut emails = Vec::with_capacity(drafts.len());
     let mut results = String::with_capacity(drafts.len() * 320);
     let total = drafts.len();
@@ -119,7 +119,7 @@ pub fn prepare_many(
         total - accepted,
         text(&request.id)
     );
-    prepared(&caller.company, request, emails, answer, started)
+    prepared(&caller.company, request, emails, answer)
 }
 
 /// Stores what was prepared and tells the queue. Runs to its end even when the caller goes away, since some
@@ -127,7 +127,7 @@ pub fn prepare_many(
 pub async fn commit(desk: &Desk, prepared: Prepared) -> Result<Answer, NotTaken> {
     let gateway = desk.gateway.clone();
     to_the_end(async move {
-        let Prepared { acceptance, answer, started } = prepared;
+        let Prepared { acceptance, answer, arrived } = prepared;
         if acceptance.emails.is_empty() {
             return Ok(Answer { body: answer, replayed: false });
         }
@@ -142,7 +142,7 @@ pub async fn commit(desk: &Desk, prepared: Prepared) -> Result<Answer, NotTaken>
             }
         }
         offer(&gateway, &offers).await;
-        metrics::histogram!("email_enqueue_duration_seconds").record(started.elapsed());
+        observe::enqueued(arrived.elapsed());
         Ok(Answer { body: answer, replayed: false })
     })
     .await
@@ -161,12 +161,12 @@ pub async fn to_the_end<T: Send + 'static>(work: impl Future<Output = T> + Send 
 }
 
 /// The emails are safe in the store already: a queue that cannot be told now finds them later.
-async fn offer(gateway: &Gateway, offers: &[(EmailId, Timestamp)]) {
+pub async fn offer(gateway: &Gateway, offers: &[(EmailId, Timestamp)]) {
     if offers.is_empty() {
         return;
     }
     if let Err(error) = gateway.queue.offer(offers).await {
-        tracing::warn!(%error, "accepted emails could not be offered to the queue; they are found later");
+        tracing::warn!(%error, "emails could not be offered to the queue; they are found later");
     }
 }
 
@@ -175,14 +175,8 @@ fn offers(emails: &[NewEmail]) -> Vec<(EmailId, Timestamp)> {
     emails.iter().filter(|email| email.status.is_waiting()).map(|email| (email.id, email.due_at)).collect()
 }
 
-fn prepared(
-    company: &Company,
-    request: Request,
-    emails: Vec<NewEmail>,
-    answer: String,
-    started: Instant,
-) -> Prepared {
-    let now = request.now;
+fn prepared(company: &Company, request: Request, emails: Vec<NewEmail>, answer: String) -> Prepared {
+    let (now, arrived) = (request.now, request.arrived);
     let key = request.key.map(|RequestKey { key, body_hash }| IdempotencyKey {
         key,
         body_hash,
@@ -193,7 +187,7 @@ fn prepared(
     Prepared {
         acceptance: Acceptance { company: company.id, emails, key, daily_limit, now },
         answer,
-        started,
+        arrived,
     }
 }
 

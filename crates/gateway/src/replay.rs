@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use model::{CompanyId, EmailId, Timestamp};
 use store::{DeadLetterFilter, ReplayCount, StoreError};
 
-use crate::Gateway;
+use crate::{Gateway, accept};
 
 /// Dead letters per call of the store: one short transaction.
 const CHUNK: u32 = 500;
@@ -61,9 +61,7 @@ async fn replay_chunk(
     let offers: Vec<_> = ids.iter().map(|id| (*id, now)).collect();
     let chunk = DeadLetterFilter { ids: Some(ids), ..filter.clone() };
     let count = gateway.store.replay(company, &chunk, now, CHUNK).await?;
-    if let Err(error) = gateway.queue.offer(&offers).await {
-        tracing::warn!(%error, companyId = %company, "replayed emails could not be offered to the queue; they are found later");
-    }
+    accept::offer(gateway, &offers).await;
     Ok(count.replayed)
 }
 

@@ -1,0 +1,136 @@
+//! Around every request: its id, its time limit, a net under panics, and problems made into bodies.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt as _;
+
+use crate::error::Problem;
+use crate::limits::REQUEST_ID_LENGTH_MAX;
+use crate::rate::RateStatus;
+use crate::state::ApiState;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+/// The id of the request: the caller's if it is well-formed, else ours.
+#[derive(Debug, Clone)]
+pub struct RequestId(pub Arc<str>);
+
+impl FromRequestParts<ApiState> for RequestId {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &ApiState) -> Result<Self, Problem> {
+        parts.extensions.get::<Self>().cloned().ok_or_else(Problem::internal)
+    }
+}
+
+/// The outermost layer.
+pub async fn edge(State(state): State<ApiState>, mut request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let id = request_id(request.headers());
+    request.extensions_mut().insert(RequestId(Arc::clone(&id)));
+    let method = request.method().clone();
+    let path = tracing::enabled!(tracing::Level::DEBUG).then(|| request.uri().path().to_owned());
+    let work = tokio::time::timeout(state.settings.request_timeout, next.run(request));
+    let mut response = match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(Ok(response)) => response,
+        Ok(Err(_)) => timed_out().into_response(),
+        Err(panic) => panicked(&id, panic.as_ref()).into_response(),
+    };
+    finish(&mut response, &id, &state);
+    if let Some(path) = path {
+        let (status, took) = (response.status().as_u16(), started.elapsed());
+        tracing::debug!(requestId = %id, %method, path, status, durationMs = millis(took), "a request was answered");
+    }
+    response
+}
+
+fn finish(response: &mut Response, id: &str, state: &ApiState) {
+    if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+        *response.body_mut() = problem.body(id).into();
+        let headers = response.headers_mut();
+        headers.remove(header::CONTENT_LENGTH);
+        headers.insert(header::CONTENT_TYPE, PROBLEM_JSON);
+    }
+    let rate = response.extensions_mut().remove::<RateStatus>();
+    let headers = response.headers_mut();
+    rate.unwrap_or_else(|| state.rate.untouched()).write(headers);
+    if let Ok(id) = HeaderValue::from_str(id) {
+        headers.insert(REQUEST_ID, id);
+    }
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+}
+
+/// 1 to 128 characters that can do no harm in a log or a header.
+fn request_id(headers: &HeaderMap) -> Arc<str> {
+    let is_fine = |id: &&str| {
+        (1..=REQUEST_ID_LENGTH_MAX).contains(&id.len())
+            && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte))
+    };
+    match headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(is_fine) {
+        Some(id) => Arc::from(id),
+        None => Arc::from(format!("req_{}", uuid::Uuid::new_v4())),
+    }
+}
+
+/// The work goes on behind, so this must not claim that nothing happened.
+fn timed_out() -> Problem {
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "REQUEST_TIMEOUT",
+        "no answer in time; what was asked for may still be done, so repeat it with the same Idempotency-Key",
+    )
+    .later(Duration::from_secs(5))
+}
+
+/// The panic's words go to the log only.
+fn panicked(id: &str, panic: &(dyn Any + Send)) -> Problem {
+    let words = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    tracing::error!(requestId = id, panic = words, "a request met a bug");
+    Problem::internal()
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_ids_are_kept_when_they_are_well_formed() {
+        let longest = "a".repeat(128);
+        let too_long = "a".repeat(129);
+        let cases = [
+            ("req_1737329400_abc123", true),
+            ("A-z.0:9_", true),
+            (longest.as_str(), true),
+            (too_long.as_str(), false),
+            ("", false),
+            ("a b", false),
+            ("a/b", false),
+            ("<script>", false),
+        ];
+        for (given, kept) in cases {
+            let mut headers = HeaderMap::new();
+            headers.insert(REQUEST_ID, HeaderValue::from_str(given).expect("a header value"));
+            let id = request_id(&headers);
+            assert_eq!(id.as_ref() == given, kept, "{given}");
+            assert!(kept || id.starts_with("req_"), "{given}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Every bound on what comes in, each with its reason. The OpenAPI document quotes these, never a number of
+//! its own.
+
+use std::time::Duration;
+
+/// Of all attachments of one email, decoded. Providers refuse more than 10 to 40 MB.
+pub const ATTACHMENTS_BYTES_MAX: usize = 10 * 1024 * 1024;
+pub const ATTACHMENTS_MAX: usize = 20;
+
+/// One email: 2 MB of JSON and its attachments in base64, which takes a third more.
+pub const SEND_BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
+pub const BATCH_BODY_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Everything else: a few hundred ids at most.
+pub const SMALL_BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// Bodies in memory at once; beyond it large requests are asked to come back. Reading multiplies a body by
+/// about three, so this keeps the whole process below half a gigabyte.
+pub const BODIES_BYTES_MAX: usize = 96 * 1024 * 1024;
+/// Bodies up to this size are taken without asking for room: every connection may hold one.
+pub const BODY_BYTES_FREE: usize = 16 * 1024;
+/// A body larger than this is read and checked off the threads that serve requests.
+pub const BODY_BYTES_INLINE: usize = 128 * 1024;
+
+/// Objects and arrays within each other. A send needs four.
+pub const JSON_DEPTH_MAX: usize = 32;
+pub const BATCH_EMAILS_MAX: usize = 1000;
+
+/// Text alternative of an email, like its html.
+pub const TEXT_BYTES_MAX: usize = 512 * 1024;
+/// Ids and names of the company's own world.
+pub const ID_LENGTH_MAX: usize = 255;
+pub const NAME_LENGTH_MAX: usize = 255;
+pub const FILENAME_LENGTH_MAX: usize = 255;
+pub const CONTENT_TYPE_LENGTH_MAX: usize = 127;
+pub const CONTENT_ID_LENGTH_MAX: usize = 128;
+pub const TAG_LENGTH_MAX: usize = 64;
+pub const URL_LENGTH_MAX: usize = 2048;
+/// Names of providers, retry policies, templates.
+pub const WORD_LENGTH_MAX: usize = 64;
+
+pub const HEADERS_MAX: usize = 100;
+pub const HEADERS_BYTES_MAX: usize = 64 * 1024;
+pub const HEADER_VALUE_BYTES_MAX: usize = 998;
+
+pub const PRIORITY_MAX: u64 = 10;
+pub const DELAY_MS_MAX: u64 = 30 * 24 * 3600 * 1000;
+pub const TTL_MS_MIN: u64 = 1000;
+pub const TTL_MS_MAX: u64 = 30 * 24 * 3600 * 1000;
+
+pub const IDEMPOTENCY_KEY_LENGTH_MAX: usize = 256;
+pub const REQUEST_ID_LENGTH_MAX: usize = 128;
+
+pub const PAGE_MAX: u64 = 100;
+pub const PAGE_DEFAULT: u64 = 25;
+pub const CURSOR_LENGTH_MAX: usize = 512;
+pub const REPLAY_IDS_MAX: usize = 1000;
+
+pub const COMPANY_NAME_LENGTH_MAX: usize = 100;
+pub const SENDERS_MAX: usize = 100;
+pub const ROUTE_MAX: usize = 10;
+pub const LABEL_LENGTH_MAX: usize = 100;
+pub const WEIGHT_MAX: u64 = 1000;
+pub const CONCURRENCY_MAX: u64 = 10_000;
+pub const RATE_PER_SEC_MAX: u64 = 100_000;
+pub const DAILY_LIMIT_MAX: u64 = 1_000_000_000;
+
+/// Faults told of one request: enough to mend it, not enough to be used against us.
+pub const FAULTS_MAX: usize = 50;
+
+/// A body that is not there by then is given up.
+pub const BODY_TIMEOUT: Duration = Duration::from_secs(20);
+/// From the request's head to its answer. Longer than any store takes that is not broken.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The head of a request, and the silence between two requests on one connection.
+pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+pub const CONNECTIONS_MAX: usize = 4096;
+pub const REQUESTS_PER_SEC: u32 = 20_000;

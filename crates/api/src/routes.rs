@@ -1,0 +1,108 @@
+//! Every route there is: its method and path, whom it is for, who answers, and how it is described. Router and
+//! OpenAPI document are both made of this table, so neither can know a route the other does not.
+
+use axum::Router;
+use axum::http::{Method, StatusCode};
+use axum::middleware::from_fn_with_state;
+use axum::routing::{MethodRouter, delete, get, patch, post};
+use model::Scope;
+
+use crate::auth::{Access, guard};
+use crate::error::Problem;
+use crate::openapi::{Operation, admin, dead_letters, emails, send, system};
+use crate::state::ApiState;
+use crate::v1::admin::{companies, keys};
+use crate::v1::{self};
+use crate::{edge, health, pages};
+
+pub struct Route {
+    pub method: Method,
+    pub path: &'static str,
+    pub access: Access,
+    handler: MethodRouter<ApiState>,
+    pub operation: fn() -> Operation,
+}
+
+const SEND: Access = Access::Key(Scope::Send);
+const READ: Access = Access::Key(Scope::Read);
+const ADMIN: Access = Access::Key(Scope::Admin);
+const OPERATOR: Access = Access::Operator;
+const PUBLIC: Access = Access::Public;
+
+/// The whole API, one line per route.
+pub fn table() -> Vec<Route> {
+    use Method as M;
+    vec![
+        route(M::POST, "/v1/email/send", SEND, post(v1::send::send), send::send),
+        route(M::POST, "/v1/email/batch", SEND, post(v1::send::batch), send::batch),
+        route(M::POST, "/v1/email/raw", SEND, post(v1::raw::raw), send::raw),
+        route(M::GET, "/v1/emails", READ, get(v1::emails::list), emails::list),
+        route(M::GET, "/v1/emails/{id}", READ, get(v1::emails::get), emails::get),
+        route(M::GET, "/v1/emails/{id}/events", READ, get(v1::emails::events), emails::events),
+        route(M::GET, "/v1/emails/{id}/content", READ, get(v1::emails::content), emails::content),
+        route(M::POST, "/v1/emails/{id}/cancel", SEND, post(v1::emails::cancel), emails::cancel),
+        route(M::POST, "/v1/emails/{id}/retry", SEND, post(v1::emails::retry), emails::retry),
+        route(M::GET, "/v1/dlq", READ, get(v1::dead_letters::list), dead_letters::list),
+        route(M::POST, "/v1/dlq/replay", ADMIN, post(v1::dead_letters::replay), dead_letters::replay),
+        route(M::DELETE, "/v1/dlq/{id}", ADMIN, delete(v1::dead_letters::remove), dead_letters::remove),
+        route(M::GET, "/v1/admin/companies", OPERATOR, get(companies::list), admin::list_companies),
+        route(M::POST, "/v1/admin/companies", OPERATOR, post(companies::add), admin::add_company),
+        route(M::GET, "/v1/admin/companies/{id}", OPERATOR, get(companies::get), admin::get_company),
+        route(M::PATCH, "/v1/admin/companies/{id}", OPERATOR, patch(companies::patch), admin::patch_company),
+        route(M::GET, "/v1/admin/companies/{id}/keys", OPERATOR, get(keys::list), admin::list_keys),
+        route(M::POST, "/v1/admin/companies/{id}/keys", OPERATOR, post(keys::add), admin::add_key),
+        route(
+            M::DELETE,
+            "/v1/admin/companies/{id}/keys/{keyId}",
+            OPERATOR,
+            delete(keys::revoke),
+            admin::revoke_key,
+        ),
+        route(M::GET, "/livez", PUBLIC, get(health::livez), system::livez),
+        route(M::GET, "/readyz", PUBLIC, get(health::readyz), system::readyz),
+        route(M::GET, "/metrics", PUBLIC, get(health::metrics), system::metrics),
+        route(M::GET, "/openapi.json", PUBLIC, get(pages::openapi), system::openapi),
+        route(M::GET, "/docs", PUBLIC, get(pages::docs), system::docs),
+        route(M::GET, "/", PUBLIC, get(pages::landing), system::landing),
+    ]
+}
+
+fn route(
+    method: Method,
+    path: &'static str,
+    access: Access,
+    handler: MethodRouter<ApiState>,
+    operation: fn() -> Operation,
+) -> Route {
+    Route { method, path, access, handler, operation }
+}
+
+/// The whole API as a service.
+pub fn router(state: ApiState) -> Router {
+    let mut router = Router::new();
+    for Route { path, access, handler, .. } in table() {
+        let handler = match access {
+            Access::Public => handler,
+            access => handler.route_layer(from_fn_with_state((state.clone(), access), guard)),
+        };
+        router = router.route(path, handler);
+    }
+    router
+        .fallback(no_such_route)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(state.clone(), edge::edge))
+        .with_state(state)
+}
+
+async fn no_such_route() -> Problem {
+    Problem::not_found("ROUTE_NOT_FOUND", "there is nothing at this address; /docs lists what there is")
+}
+
+/// The `Allow` header is added by the router, which knows it.
+async fn wrong_method() -> Problem {
+    Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "METHOD_NOT_ALLOWED",
+        "this address does not take that method; the Allow header lists those it does",
+    )
+}

@@ -1,0 +1,104 @@
+//! What every handler works with, made once at start.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use gateway::accept::Desk;
+use gateway::keys::KeyRing;
+use model::{Secret, Timestamp};
+use store::StoreError;
+use tokio::sync::Semaphore;
+
+use crate::health::Readiness;
+use crate::limits;
+use crate::pages::Pages;
+use crate::rate::RateWindows;
+
+/// What the operator decides about the API.
+#[derive(Debug, Clone)]
+pub struct ApiSettings {
+    /// Without one the operator's routes answer to this machine alone.
+    pub admin_token: Option<Secret<String>>,
+    /// Per company.
+    pub requests_per_sec: u32,
+    pub body_timeout: Duration,
+    pub request_timeout: Duration,
+    pub attachments_bytes_max: usize,
+}
+
+impl Default for ApiSettings {
+    fn default() -> Self {
+        Self {
+            admin_token: None,
+            requests_per_sec: limits::REQUESTS_PER_SEC,
+            body_timeout: limits::BODY_TIMEOUT,
+            request_timeout: limits::REQUEST_TIMEOUT,
+            attachments_bytes_max: limits::ATTACHMENTS_BYTES_MAX,
+        }
+    }
+}
+
+/// Renders the metrics as Prometheus reads them.
+pub type MetricsPage = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// Shared by all requests; cheap to clone.
+#[derive(Clone)]
+pub struct ApiState(Arc<Shared>);
+
+pub struct Shared {
+    pub(crate) desk: Desk,
+    pub(crate) keys: KeyRing,
+    pub(crate) settings: ApiSettings,
+    pub(crate) metrics: MetricsPage,
+    pub(crate) rate: RateWindows,
+    /// Room for bodies, in KiB.
+    pub(crate) bodies: Arc<Semaphore>,
+    pub(crate) readiness: Readiness,
+    pub(crate) pages: Pages,
+    draining: AtomicBool,
+}
+
+impl ApiState {
+    pub fn new(desk: Desk, settings: ApiSettings, metrics: MetricsPage) -> Self {
+        let keys = KeyRing::new(Arc::clone(&desk.gateway.store), Arc::clone(&desk.gateway.clock));
+        Self(Arc::new(Shared {
+            keys,
+            metrics,
+            rate: RateWindows::new(settings.requests_per_sec),
+            bodies: Arc::new(Semaphore::new(limits::BODIES_BYTES_MAX / 1024)),
+            readiness: Readiness::default(),
+            pages: Pages::new(),
+            draining: AtomicBool::new(false),
+            desk,
+            settings,
+        }))
+    }
+
+    /// From now on `/readyz` says no, so that a load balancer looks elsewhere while the rest is answered.
+    pub fn begin_draining(&self) {
+        self.0.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Writes down what is only in memory; for the shutdown.
+    pub async fn flush(&self) -> Result<(), StoreError> {
+        self.0.keys.flush_uses().await
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.0.draining.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.0.desk.gateway.clock.now()
+    }
+}
+
+impl Deref for ApiState {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}

@@ -1,0 +1,16 @@
+//! The calls of version 1, one file per area. Each handler reads, asks the gateway, and shapes the answer.
+
+pub mod admin;
+pub mod answer;
+pub mod attachments;
+pub mod cursor;
+pub mod dead_letters;
+pub mod draft;
+pub mod email_json;
+pub mod emails;
+pub mod params;
+pub mod raw;
+pub mod recipient;
+pub mod send;
+pub mod text;
+pub mod url;
