@@ -87,6 +87,22 @@ pub async fn nothing_is_left_idle_for_weights(store: &dyn Store) {
     assert_eq!((claimed[&light], claimed[&heavy]), (64, 3));
 }
 
+/// A turn that its company cannot use is another's, in the same claim.
+pub async fn unused_turns_go_to_others(store: &dyn Store) {
+    let settings = CompanySettings { weight: 10, ..Default::default() };
+    let heavy = a_company_with(store, "heavy", settings).await.id;
+    let light = a_company(store, "light").await;
+    backlog(store, light, 60, START).await;
+    for round in 1..=10 {
+        for limit in [2, 3] {
+            backlog(store, heavy, 1, START).await;
+            let claimed = claimed_by_company(store, limit, 1).await;
+            let total: usize = claimed.values().sum();
+            assert_eq!(total, limit as usize, "round {round}: {claimed:?}");
+        }
+    }
+}
+
 /// A company whose emails are all delayed or held has no turn to lose: others are served at once.
 pub async fn who_only_waits_blocks_nobody(store: &dyn Store) {
     let waiting = a_company(store, "waiting").await;

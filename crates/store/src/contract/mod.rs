@@ -79,6 +79,7 @@ macro_rules! store_contract {
                 weights_divide_the_claims,
                 idleness_earns_no_credit,
                 nothing_is_left_idle_for_weights,
+                unused_turns_go_to_others,
                 who_only_waits_blocks_nobody,
                 an_empty_claim_means_nothing_is_due,
                 many_companies_are_all_served,

@@ -264,9 +264,8 @@ impl<'a> Simulation<'a> {
 
     async fn compare(&mut self, id: EmailId) -> Checked<()> {
         let company = self.model.company_of(id)?;
-        let email = self.store.email(company, id).await.map_err(failed)?;
-        let events = self.store.events(company, id).await.map_err(failed)?;
-        let (Some(email), Some(events)) = (email, events) else {
+        let (email, events) = tokio::join!(self.store.email(company, id), self.store.events(company, id));
+        let (Some(email), Some(events)) = (email.map_err(failed)?, events.map_err(failed)?) else {
             return Err(format!("email {id} is gone"));
         };
         let row = self.model.row(id)?;
