@@ -1,0 +1,152 @@
+//! Settings from the environment: `POSTHASTE_STORE__URL` for `store.url`, `..._FILE` for secrets kept in
+//! files, and `ADMIN_EMAIL`.
+
+use std::path::Path;
+
+use model::Address;
+
+use super::keys::{self, Found, Kind};
+use super::layers::{Layers, Value, list_from_toml};
+use super::problem::{Origin, Problem};
+
+const PREFIX: &str = "POSTHASTE_";
+const ADMIN_EMAIL: &str = "ADMIN_EMAIL";
+const ADMIN_EMAIL_KEY: &str = "alerts.admin_email";
+/// A secret is a line or a few; a larger file was named by mistake.
+const SECRET_FILE_BYTES_MAX: u64 = 64 * 1024;
+
+/// Names with our prefix that are not settings: the option `--config`, what the test scripts use, and what
+/// Kubernetes sets by itself in every container when a service is called `posthaste`.
+fn is_no_setting(name: &str) -> bool {
+    let tests = ["TEST_", "SCHEMA_", "CHAOS_", "BENCH_"].iter().any(|prefix| name.starts_with(prefix));
+    let ours = name == "CONFIG" || tests;
+    let kubernetes = name == "PORT" || name.starts_with("PORT_") || name.starts_with("SERVICE_");
+    ours || kubernetes
+}
+
+/// The variable for a setting.
+pub fn variable(key: &str) -> String {
+    format!("{PREFIX}{}", key.replace('.', "__").to_uppercase())
+}
+
+/// Reads the variables; their order does not matter.
+pub fn read(layers: &mut Layers, variables: &[(String, String)]) {
+    let mut ours: Vec<(&str, &str)> = variables
+        .iter()
+        .filter_map(|(name, value)| Some((name.strip_prefix(PREFIX)?, value.as_str())))
+        .filter(|(name, _)| !is_no_setting(name))
+        .collect();
+    ours.sort_unstable();
+    read_admin_email(layers, variables);
+    for (name, value) in &ours {
+        read_one(layers, name, value, &ours);
+    }
+}
+
+fn read_one(layers: &mut Layers, name: &str, value: &str, all: &[(&str, &str)]) {
+    let origin = Origin::Environment(format!("{PREFIX}{name}"));
+    let key = name.to_lowercase().replace("__", ".");
+    if let Found::Setting(known) = keys::find(&key) {
+        return put(layers, &key, known.kind, value, origin);
+    }
+    let in_file = name.strip_suffix("_FILE").map(|base| (base, base.to_lowercase().replace("__", ".")));
+    if let Some((base, key)) = &in_file
+        && let Found::Setting(known) = keys::find(key)
+    {
+        if !known.kind.is_secret() {
+            let what = format!("only secrets are read from files; set {PREFIX}{base} instead");
+            return layers.complain(origin, key, what);
+        }
+        if all.iter().any(|(other, _)| other == base) {
+            let what = format!("{PREFIX}{base} is set too; unset one of the two");
+            return layers.complain(origin, key, what);
+        }
+        return match read_secret(value) {
+            Ok(secret) => put(layers, key, known.kind, secret.trim_end_matches(['\r', '\n']), origin),
+            Err(what) => layers.complain(origin, key, what),
+        };
+    }
+    if belongs_to_later_provider(&key, layers, all) {
+        return;
+    }
+    let meant = variable(&keys::nearest(&key));
+    layers.complain(origin, &key, format!("there is no such setting; did you mean {meant}?"));
+}
+
+fn put(layers: &mut Layers, key: &str, kind: Kind, text: &str, origin: Origin) {
+    if text.trim().is_empty() {
+        let what = "is set but empty, which is not the same as unset; unset it or give it a value";
+        return layers.complain(origin, key, what);
+    }
+    match value_of(kind, text) {
+        Some(value) => layers.put(key, kind, value, origin),
+        None => layers.complain(origin, key, "is not a list; write a,b,c or [\"a\", \"b\"]"),
+    }
+}
+
+/// The text as the kind of setting has it. What is no number stays a text, for the type check to name.
+fn value_of(kind: Kind, text: &str) -> Option<Value> {
+    let number =
+        |text: &str| text.trim().parse().map_or_else(|_| Value::Text(text.to_owned()), Value::Integer);
+    match kind {
+        Kind::Text | Kind::Secret | Kind::Url | Kind::Choice(_) => Some(Value::Text(text.to_owned())),
+        Kind::Count(..) => Some(number(text)),
+        Kind::Texts | Kind::Secrets | Kind::Counts if text.trim().starts_with('[') => {
+            list_from_toml(text.trim())
+        }
+        Kind::Texts | Kind::Secrets => {
+            Some(Value::List(text.split(',').map(|item| Value::Text(item.trim().to_owned())).collect()))
+        }
+        Kind::Counts => Some(Value::List(text.split(',').map(number).collect())),
+    }
+}
+
+fn read_secret(file: &str) -> Result<String, String> {
+    let path = Path::new(file);
+    let size_bytes = std::fs::metadata(path)
+        .map_err(|error| format!("cannot read {file}: {error}; check the path"))?
+        .len();
+    if size_bytes > SECRET_FILE_BYTES_MAX {
+        return Err(format!(
+            "{file} is larger than {SECRET_FILE_BYTES_MAX} bytes; name a file that holds the secret only"
+        ));
+    }
+    std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read {file}: {error}; check its mode and owner"))
+}
+
+/// See the function of the same name in `layers`; here the kind may come from the file or another variable.
+fn belongs_to_later_provider(key: &str, layers: &Layers, all: &[(&str, &str)]) -> bool {
+    let Some(("providers", rest)) = key.split_once('.') else {
+        return false;
+    };
+    let Some((provider, _)) = rest.split_once('.') else {
+        return false;
+    };
+    let variable = format!("PROVIDERS__{}__KIND", provider.to_uppercase());
+    let from_variable = all.iter().find(|(name, _)| *name == variable).map(|(_, value)| *value);
+    let from_file = match layers.entries.get(&format!("providers.{provider}.kind")).map(|entry| &entry.value)
+    {
+        Some(Value::Text(kind)) => Some(kind.as_str()),
+        _ => None,
+    };
+    from_variable.or(from_file).is_some_and(|kind| crate::wire::choices::PROVIDERS_LATER.contains(&kind))
+}
+
+/// A name that other programs use too: what is wrong with it is worth a warning, not a refusal to start.
+fn read_admin_email(layers: &mut Layers, variables: &[(String, String)]) {
+    let Some((_, value)) = variables.iter().find(|(name, _)| name == ADMIN_EMAIL) else {
+        return;
+    };
+    let origin = Origin::Environment(ADMIN_EMAIL.to_owned());
+    match Address::parse(value) {
+        Ok(_) => layers.put(ADMIN_EMAIL_KEY, Kind::Text, Value::Text(value.clone()), origin),
+        Err(error) => layers.warnings.push(Problem {
+            origin,
+            key: ADMIN_EMAIL_KEY.to_owned(),
+            what: format!(
+                "{error}; it is not used, and alerts are in the log only unless another address is set"
+            ),
+        }),
+    }
+}
