@@ -1,0 +1,161 @@
+//! The parts of a running gateway and how they end: API, worker and sweep start together, and when the token is
+//! cancelled each finishes what it holds before the store is closed.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::bail;
+use api::{ApiSettings, ApiState, ServeSettings};
+use axum::Router;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse as _, Response};
+use gateway::accept::Desk;
+use gateway::{Gateway, sweep, worker};
+use store::Store;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::{telemetry, wire};
+
+/// Writing down the last few things and closing the store.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a process does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Role {
+    /// Takes emails in and sends them
+    All,
+    /// Takes emails in and answers questions
+    Api,
+    /// Sends
+    Worker,
+}
+
+impl Role {
+    fn takes_in(self) -> bool {
+        matches!(self, Self::All | Self::Api)
+    }
+
+    fn sends(self) -> bool {
+        matches!(self, Self::All | Self::Worker)
+    }
+}
+
+/// Where a process of this role listens, if it does.
+pub fn address(config: &Config, role: Role) -> Option<SocketAddr> {
+    if role.takes_in() { Some(config.listen) } else { config.worker_listen }
+}
+
+/// Runs until the token is cancelled and everything has ended. An error when a part ends by itself.
+pub async fn run(
+    config: &Config,
+    store: Arc<dyn Store>,
+    listener: Option<TcpListener>,
+    role: Role,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let metrics = telemetry::start_metrics()?;
+    let gateway = wire::gateway(config, store.clone())?;
+    let mut parts = JoinSet::new();
+    if role.sends() {
+        parts.spawn(named("worker", worker::Worker::run(gateway.clone(), shutdown.clone())));
+        parts.spawn(named("sweep", sweep::run(gateway.clone(), shutdown.clone())));
+    }
+    let state = match listener {
+        Some(listener) => {
+            let state = api_state(config, gateway.clone(), metrics.clone())?;
+            tracing::info!(address = %listener.local_addr()?, ?role, "listening");
+            let router = router(state.clone(), role);
+            let settings =
+                ServeSettings { connections_max: config.limits.connections_max, ..Default::default() };
+            parts.spawn(named("api", api::serve(listener, router, settings, drained(&state, &shutdown))));
+            Some(state)
+        }
+        None => None,
+    };
+    let upkeep = tokio::spawn(telemetry::keep_up(metrics, gateway, role.sends(), shutdown.clone()));
+    let ended = finish(parts, &shutdown).await;
+    upkeep.abort();
+    close(state, &*store).await;
+    ended
+}
+
+async fn named(name: &'static str, part: impl Future<Output = ()>) -> &'static str {
+    part.await;
+    name
+}
+
+fn api_state(
+    config: &Config,
+    gateway: Gateway,
+    metrics: metrics_exporter_prometheus::PrometheusHandle,
+) -> anyhow::Result<ApiState> {
+    let documents = Some(Arc::new(wire::documents(config)?));
+    let settings = ApiSettings {
+        admin_token: config.admin_token.clone(),
+        requests_per_sec: config.limits.requests_per_sec,
+        attachments_bytes_max: config.limits.attachments_bytes_max,
+        ..ApiSettings::default()
+    };
+    Ok(ApiState::new(Desk { gateway, documents }, settings, Arc::new(move || metrics.render())))
+}
+
+/// Ends with the shutdown, after load balancers were told to look elsewhere.
+fn drained(state: &ApiState, shutdown: &CancellationToken) -> impl Future<Output = ()> + Send + 'static {
+    let (state, shutdown) = (state.clone(), shutdown.clone());
+    async move {
+        shutdown.cancelled().await;
+        state.begin_draining();
+    }
+}
+
+/// A process that only sends answers for its health and nothing else.
+fn router(state: ApiState, role: Role) -> Router {
+    let whole = api::router(state);
+    if role.takes_in() { whole } else { whole.layer(from_fn(only_health)) }
+}
+
+async fn only_health(request: Request, next: Next) -> Response {
+    match request.uri().path() {
+        "/livez" | "/readyz" | "/metrics" => next.run(request).await,
+        _ => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+/// Waits for every part. One that ends before it was asked to, or panics, brings the others down in good order.
+async fn finish(mut parts: JoinSet<&'static str>, shutdown: &CancellationToken) -> anyhow::Result<()> {
+    let mut first_trouble = None;
+    while let Some(ended) = parts.join_next().await {
+        let was_asked = shutdown.is_cancelled();
+        shutdown.cancel();
+        match ended {
+            Ok(_) if was_asked => {}
+            Ok(name) => first_trouble = first_trouble.or(Some(format!("the {name} ended by itself"))),
+            Err(error) => first_trouble = first_trouble.or(Some(format!("a part stopped: {error}"))),
+        }
+    }
+    match first_trouble {
+        Some(trouble) => bail!(trouble),
+        None => Ok(()),
+    }
+}
+
+async fn close(state: Option<ApiState>, store: &dyn Store) {
+    let closing = async {
+        if let Some(state) = state
+            && let Err(error) = state.flush().await
+        {
+            tracing::warn!(%error, "the last uses of API keys could not be written down");
+        }
+        store.close().await;
+    };
+    if tokio::time::timeout(CLOSE_TIMEOUT, closing).await.is_err() {
+        tracing::warn!("the store did not close in time; the next start repairs what is left");
+    }
+    tracing::info!("stopped");
+}
