@@ -1,0 +1,333 @@
+//! `posthaste doctor`: looks for what loses mail before it does: where the database is, whether it can be written, the
+//! clock, the providers, the lease. Exit code 1 when something is wrong.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::bail;
+use model::Timestamp;
+use serde_json::json;
+use store::Store;
+
+use super::Session;
+use super::out::duration;
+use crate::config::Config;
+use crate::wire::{self, Presence};
+
+/// 2020-01-01: a clock that shows less was never set.
+const CLOCK_MIN: Timestamp = Timestamp::from_millis(1_577_836_800_000);
+/// More than this between our clock and the file system's is no rounding.
+const SKEW_MAX: Duration = Duration::from_secs(5);
+/// How long the way to a provider may take to be found open.
+const REACH_TIMEOUT: Duration = Duration::from_secs(5);
+/// File systems on which SQLite's locks or syncs cannot be trusted.
+const NETWORK_FILE_SYSTEMS: &[&str] = &[
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "9p",
+    "ceph",
+    "glusterfs",
+    "fuse.sshfs",
+    "fuse.s3fs",
+    "fuse.glusterfs",
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Fine,
+    Warning,
+    Wrong,
+}
+
+impl Verdict {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Fine => "ok",
+            Self::Warning => "warning",
+            Self::Wrong => "wrong",
+        }
+    }
+}
+
+struct Finding {
+    about: String,
+    verdict: Verdict,
+    text: String,
+}
+
+fn finding(about: impl Into<String>, verdict: Verdict, text: impl Into<String>) -> Finding {
+    Finding { about: about.into(), verdict, text: text.into() }
+}
+
+pub async fn run(session: &Session) -> anyhow::Result<()> {
+    let findings = examine(session).await;
+    for Finding { about, verdict, text } in &findings {
+        let json = json!({ "about": about, "verdict": verdict.as_str(), "text": text });
+        session.out.result(&json, format!("{:<8} {about:<16} {text}", verdict.as_str()))?;
+    }
+    let wrong = findings.iter().filter(|finding| finding.verdict == Verdict::Wrong).count();
+    if wrong > 0 {
+        bail!("{wrong} of {} checks found something wrong", findings.len());
+    }
+    Ok(())
+}
+
+async fn examine(session: &Session) -> Vec<Finding> {
+    let config = &session.loaded.config;
+    let mut findings: Vec<Finding> = session
+        .loaded
+        .warnings
+        .iter()
+        .map(|warning| finding("config", Verdict::Warning, warning.to_string()))
+        .collect();
+    if findings.is_empty() {
+        findings.push(finding("config", Verdict::Fine, "no complaints"));
+    }
+    let database = wire::database(config);
+    let directory = directory_of(database);
+    findings.push(writable(&directory));
+    findings.push(file_system(&directory));
+    findings.push(clock(session.now(), &directory));
+    findings.push(private(database));
+    findings.push(journal(database));
+    findings.extend(store(session).await);
+    findings.push(lease(config));
+    findings.push(guard(config));
+    findings.push(alerts(config));
+    for name in &config.default_route {
+        findings.push(provider(config, name).await);
+    }
+    findings
+}
+
+fn directory_of(database: &Path) -> PathBuf {
+    match database.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() => directory.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// A file that is ours alone and gone afterwards.
+fn probe(directory: &Path) -> std::io::Result<Option<Timestamp>> {
+    let path = directory.join(format!(".posthaste-doctor-{}", std::process::id()));
+    let written = std::fs::File::create_new(&path).and_then(|mut file| {
+        file.write_all(b"probe")?;
+        file.sync_all()?;
+        file.metadata()?.modified()
+    });
+    let removed = std::fs::remove_file(&path);
+    let modified = written?;
+    removed?;
+    Ok(modified.duration_since(std::time::UNIX_EPOCH).ok().map(|since| Timestamp::from_millis(0).plus(since)))
+}
+
+fn writable(directory: &Path) -> Finding {
+    let shown = directory.display();
+    match probe(directory) {
+        Ok(_) => finding("directory", Verdict::Fine, format!("{shown} can be written")),
+        Err(error) => finding("directory", Verdict::Wrong, format!("{shown} cannot be written: {error}")),
+    }
+}
+
+fn file_system(directory: &Path) -> Finding {
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
+    let real = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+    match file_system_of(&mounts, &real) {
+        Some(kind) if NETWORK_FILE_SYSTEMS.contains(&kind) => {
+            let text =
+                format!("{kind} is a network file system, on which SQLite loses data; use a local disk");
+            finding("file system", Verdict::Wrong, text)
+        }
+        Some("tmpfs" | "ramfs") => finding(
+            "file system",
+            Verdict::Warning,
+            "kept in memory: everything is gone after a restart of the machine",
+        ),
+        Some(kind) => finding("file system", Verdict::Fine, format!("{kind}, local")),
+        None => finding(
+            "file system",
+            Verdict::Warning,
+            "its kind cannot be found out; make sure it is a local disk",
+        ),
+    }
+}
+
+/// The kind of the file system with the longest mount point above the path; of equals the last one covers the rest.
+fn file_system_of<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
+    let mut best: Option<(usize, &str)> = None;
+    for line in mounts.lines() {
+        let mut fields = line.split(' ');
+        let (_, Some(point), Some(kind)) = (fields.next(), fields.next(), fields.next()) else { continue };
+        let point = point.replace("\\040", " ");
+        if path.starts_with(&point) && best.is_none_or(|(length, _)| point.len() >= length) {
+            best = Some((point.len(), kind));
+        }
+    }
+    best.map(|(_, kind)| kind)
+}
+
+fn clock(now: Timestamp, directory: &Path) -> Finding {
+    if now < CLOCK_MIN {
+        return finding(
+            "clock",
+            Verdict::Wrong,
+            format!("it shows {now}, so it was never set; nothing expires until it is"),
+        );
+    }
+    let skew = match probe(directory) {
+        Ok(Some(at)) => at.since(now).max(now.since(at)),
+        _ => Duration::ZERO,
+    };
+    if skew > SKEW_MAX {
+        let text = format!("it is {} away from that of the disk; set both by NTP", duration(skew));
+        return finding("clock", Verdict::Wrong, text);
+    }
+    finding("clock", Verdict::Fine, format!("it shows {now}"))
+}
+
+/// Whether others on this machine can read the mail.
+fn private(database: &Path) -> Finding {
+    let mode = match std::fs::metadata(database) {
+        Ok(metadata) => metadata.permissions().mode() & 0o777,
+        Err(_) => return finding("privacy", Verdict::Fine, "there is no database yet"),
+    };
+    if mode & 0o077 == 0 {
+        return finding("privacy", Verdict::Fine, "only its owner can read the database");
+    }
+    let text =
+        format!("others can read the database (mode {mode:04o}); run: chmod 600 {}", database.display());
+    finding("privacy", Verdict::Warning, text)
+}
+
+/// The two bytes of SQLite's header that say how the file is written: 2 is the write-ahead log.
+fn journal(database: &Path) -> Finding {
+    let mut header = [0_u8; 20];
+    match std::fs::File::open(database).and_then(|mut file| file.read_exact(&mut header)) {
+        Err(_) => finding("journal", Verdict::Fine, "there is no database yet"),
+        Ok(()) if header[18..20] == [2, 2] => {
+            finding("journal", Verdict::Fine, "write-ahead log, synced on every commit")
+        }
+        Ok(()) => finding(
+            "journal",
+            Verdict::Wrong,
+            "the database is not in WAL mode; something else has changed it",
+        ),
+    }
+}
+
+async fn store(session: &Session) -> Vec<Finding> {
+    let config = &session.loaded.config;
+    if !wire::database(config).exists() {
+        let text = format!("{} is not there yet; the first start makes it", wire::database(config).display());
+        return vec![finding("store", Verdict::Warning, text)];
+    }
+    let store = match wire::open_store(config, Presence::MustExist, session.patience).await {
+        Ok(store) => store,
+        Err(error) => return vec![finding("store", Verdict::Wrong, format!("{error:#}"))],
+    };
+    let findings = vec![
+        check_store(&*store).await,
+        check_environment(config, &*store).await,
+        check_queue(session, &*store).await,
+    ];
+    store.close().await;
+    findings
+}
+
+async fn check_store(store: &dyn Store) -> Finding {
+    match store.check().await {
+        Ok(()) => finding("store", Verdict::Fine, "it can be written and read"),
+        Err(error) => finding("store", Verdict::Wrong, error.to_string()),
+    }
+}
+
+async fn check_environment(config: &Config, store: &dyn Store) -> Finding {
+    match wire::check_environment(config, store).await {
+        Ok(()) => finding("environment", Verdict::Fine, config.environment.clone()),
+        Err(error) => finding("environment", Verdict::Wrong, error.to_string()),
+    }
+}
+
+async fn check_queue(session: &Session, store: &dyn Store) -> Finding {
+    let now = session.now();
+    let stats = match store.stats(now).await {
+        Ok(stats) => stats,
+        Err(error) => return finding("queue", Verdict::Wrong, error.to_string()),
+    };
+    let oldest = stats.oldest_due_at.map(|at| now.since(at)).unwrap_or_default();
+    let text = format!(
+        "{} waiting, {} dead letters, longest due for {}",
+        stats.waiting(),
+        stats.dead_letters,
+        duration(oldest)
+    );
+    let is_stuck = oldest > Duration::from_secs(60);
+    finding("queue", if is_stuck { Verdict::Warning } else { Verdict::Fine }, text)
+}
+
+fn lease(config: &Config) -> Finding {
+    let timeout = provider::SEND_TIMEOUT;
+    let text = format!("{} for a call of at most {}", duration(config.lease), duration(timeout));
+    // The configuration refuses this already; said here because it is what keeps mail from going out twice.
+    let verdict = if config.lease > timeout { Verdict::Fine } else { Verdict::Wrong };
+    finding("lease", verdict, text)
+}
+
+fn guard(config: &Config) -> Finding {
+    let text = match &config.guard {
+        gateway::EnvironmentGuard::Open => "mail goes where it is addressed".to_owned(),
+        gateway::EnvironmentGuard::Capture => "nothing leaves: all mail is captured".to_owned(),
+        gateway::EnvironmentGuard::Redirect(address) => format!("all mail goes to {address}"),
+        gateway::EnvironmentGuard::Allow(list) => {
+            format!("mail leaves for {} listed addresses and domains only", list.len())
+        }
+    };
+    finding("guard", Verdict::Fine, text)
+}
+
+fn alerts(config: &Config) -> Finding {
+    match &config.admin_email {
+        Some(address) => {
+            finding("alerts", Verdict::Fine, format!("they go to {address}, in {}", config.alert_language))
+        }
+        None => finding("alerts", Verdict::Warning, "no admin_email is set: alerts are in the log only"),
+    }
+}
+
+async fn provider(config: &Config, name: &str) -> Finding {
+    let about = format!("provider {name}");
+    let Some(choice) = config.providers.get(name) else {
+        return finding(about, Verdict::Wrong, "it is on the route but not configured");
+    };
+    match tokio::time::timeout(REACH_TIMEOUT, wire::reach(choice)).await {
+        Ok(Ok(text)) => finding(about, Verdict::Fine, text),
+        Ok(Err(error)) => finding(about, Verdict::Wrong, format!("{error:#}")),
+        Err(_) => finding(about, Verdict::Wrong, format!("no connection within {}", duration(REACH_TIMEOUT))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_system_of_a_path() {
+        let mounts =
+            "/dev/a / ext4 rw 0 0\nserver:/x /srv/mail nfs4 rw 0 0\n/dev/b /srv/my\\040disk xfs rw 0 0\n";
+        let cases = [
+            ("/var/lib", Some("ext4")),
+            ("/srv/mail/posthaste", Some("nfs4")),
+            ("/srv/mailbox", Some("ext4")),
+            ("/srv/my disk/x", Some("xfs")),
+        ];
+        for (path, kind) in cases {
+            assert_eq!(file_system_of(mounts, Path::new(path)), kind, "{path}");
+        }
+        assert_eq!(file_system_of("", Path::new("/x")), None);
+    }
+}

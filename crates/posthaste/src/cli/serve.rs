@@ -1,0 +1,35 @@
+//! `posthaste serve --role all|api|worker`.
+
+use tokio::net::TcpListener;
+
+use anyhow::Context as _;
+
+use super::Session;
+use crate::running::{self, Role};
+use crate::wire::{self, Presence};
+use crate::{shutdown, telemetry};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What this process does.
+    #[arg(long, value_enum, default_value_t = Role::All)]
+    role: Role,
+}
+
+pub async fn run(session: Session, args: &Args) -> anyhow::Result<()> {
+    let config = &session.loaded.config;
+    telemetry::start_log(&config.log)?;
+    let shutdown = shutdown::on_signal()?;
+    let listener = match running::address(config, args.role) {
+        Some(address) => {
+            Some(TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?)
+        }
+        None => None,
+    };
+    let store = wire::open_store(config, Presence::MayBeNew, session.patience).await?;
+    wire::check_environment(config, &*store).await?;
+    if config.default_route == [gateway::CAPTURE] && config.guard == gateway::EnvironmentGuard::Open {
+        tracing::warn!("no provider is configured: all mail goes to the capture mailbox and none is sent");
+    }
+    running::run(config, store, listener, args.role, shutdown).await
+}
