@@ -201,7 +201,7 @@ fn check(
     let settings = &desk.gateway.settings;
     let Caller { key, company } = caller;
     let schedule = rules::schedule(draft.when, request.now);
-    let captured = rules::route_is_capture(settings, &company.settings, &draft.wishes);
+    let captured = rules::route_is_capture(settings, &company.settings, &draft.wishes, &draft.envelope.to);
     let recipient = recipient(desk.documents.as_deref(), draft.recipient);
     let faults: Vec<Fault> = [
         schedule.as_ref().err().cloned(),

@@ -8,12 +8,10 @@ use model::{Address, Company, CompanyId, Content, Email, EmailId, Mailbox};
 use store::{Cursor, DeadLetterFilter, EmailFilter, Page, StoreError};
 
 use crate::Gateway;
+use crate::route::CAPTURE_SENDER;
 
 /// How long a rare match is searched for before a short page is given out; the cursor goes on from there.
 const PATIENCE: Duration = Duration::from_millis(150);
-
-/// The sender of captured mail when nobody named one.
-pub const CAPTURE_SENDER: &str = "no-reply@posthaste.test";
 
 /// Newest first. A page is short only at the end of the list or after a long search.
 pub async fn emails(

@@ -16,7 +16,7 @@ use crate::{CAPTURE, EnvironmentGuard, Settings};
 pub const SANDBOX_DOMAIN: &str = "posthaste.test";
 
 /// The sender of captured mail that names none.
-const CAPTURE_SENDER: &str = "no-reply@posthaste.test";
+pub const CAPTURE_SENDER: &str = "no-reply@posthaste.test";
 
 /// The way out for one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]

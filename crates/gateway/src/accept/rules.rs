@@ -6,6 +6,7 @@ use model::email::Wishes;
 use model::{Address, CompanySettings, Envelope, KeyMode, Mailbox, Timestamp};
 
 use super::draft::{Fault, Note, When};
+use crate::route::SANDBOX_DOMAIN;
 use crate::{CAPTURE, EnvironmentGuard, Settings};
 
 /// How far ahead an email may be scheduled.
@@ -68,9 +69,14 @@ pub fn sender(
     }
 }
 
-/// Whether the email can only end in the capture mailbox.
-pub fn route_is_capture(settings: &Settings, company: &CompanySettings, wishes: &Wishes) -> bool {
-    if settings.guard == EnvironmentGuard::Capture {
+/// Whether the email can only end in the capture mailbox; `route` decides at each attempt.
+pub fn route_is_capture(
+    settings: &Settings,
+    company: &CompanySettings,
+    wishes: &Wishes,
+    to: &Address,
+) -> bool {
+    if settings.guard == EnvironmentGuard::Capture || to.domain().eq_ignore_ascii_case(SANDBOX_DOMAIN) {
         return true;
     }
     match (&wishes.provider, &company.route) {
