@@ -37,6 +37,14 @@ pub enum Role {
 }
 
 impl Role {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Api => "api",
+            Self::Worker => "worker",
+        }
+    }
+
     fn takes_in(self) -> bool {
         matches!(self, Self::All | Self::Api)
     }
@@ -59,8 +67,8 @@ pub async fn run(
     role: Role,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let metrics = telemetry::start_metrics()?;
     let gateway = wire::gateway(config, store.clone())?;
+    let metrics = telemetry::start_metrics(gateway.clock.now())?;
     let mut parts = JoinSet::new();
     if role.sends() {
         parts.spawn(named("worker", worker::Worker::run(gateway.clone(), shutdown.clone())));
@@ -69,7 +77,7 @@ pub async fn run(
     let state = match listener {
         Some(listener) => {
             let state = api_state(config, gateway.clone(), metrics.clone())?;
-            tracing::info!(address = %listener.local_addr()?, ?role, "listening");
+            tracing::info!(address = %listener.local_addr()?, role = role.as_str(), "listening");
             let router = router(state.clone(), role);
             let settings =
                 ServeSettings { connections_max: config.limits.connections_max, ..Default::default() };

@@ -1,6 +1,8 @@
 //! Logs and metrics of the process. What is logged and counted is decided where it happens; here is only how it
 //! is written and the numbers that nobody else has.
 
+mod process;
+
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
@@ -8,6 +10,7 @@ use anyhow::Context as _;
 use gateway::{Gateway, observe};
 use metrics::{describe_gauge, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use model::Timestamp;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
@@ -44,7 +47,7 @@ pub fn start_log(log: &Log) -> anyhow::Result<()> {
 }
 
 /// Starts to count. The handle renders everything for `/metrics`.
-pub fn start_metrics() -> anyhow::Result<PrometheusHandle> {
+pub fn start_metrics(now: Timestamp) -> anyhow::Result<PrometheusHandle> {
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), DURATION_BUCKETS_SECS)
         .and_then(PrometheusBuilder::install_recorder)
@@ -52,6 +55,7 @@ pub fn start_metrics() -> anyhow::Result<PrometheusHandle> {
     observe::describe();
     describe_gauge!("posthaste_build_info", "Always 1; the labels say which version this is");
     gauge!("posthaste_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+    process::describe(now);
     Ok(handle)
 }
 
@@ -64,7 +68,10 @@ pub async fn keep_up(handle: PrometheusHandle, gateway: Gateway, has_sweep: bool
     loop {
         tokio::select! {
             () = end.cancelled() => return,
-            _ = upkeep.tick() => handle.run_upkeep(),
+            _ = upkeep.tick() => {
+                handle.run_upkeep();
+                process::refresh();
+            }
             _ = stats.tick(), if !has_sweep => refresh(&gateway).await,
         }
     }

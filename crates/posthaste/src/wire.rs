@@ -22,7 +22,7 @@ use rand::Rng as _;
 use store::{Store, StoreError};
 use store_sqlite::SqliteStore;
 
-use crate::cli::Usage;
+use crate::cli::{Usage, note};
 use crate::config::Config;
 use crate::secret::LocalSecret;
 use choices::{ProviderChoice, StoreChoice};
@@ -71,13 +71,18 @@ pub async fn open_store(
         match SqliteStore::open(path).await {
             Ok(store) => return Ok(Arc::new(store)),
             Err(error) if error.is_temporary() && patience == Patience::UntilAvailable => {
-                eprintln!("posthaste: {error}; trying again");
+                note(format_args!("posthaste: {error}; trying again"));
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);
             }
             Err(error) => return Err(unusable(error)),
         }
     }
+}
+
+/// A database of its own for `bench`.
+pub async fn open_for_bench(path: &Path) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(Arc::new(SqliteStore::open(path).await?))
 }
 
 /// A database of another program or version is a matter of configuration.

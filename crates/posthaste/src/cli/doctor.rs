@@ -91,7 +91,7 @@ async fn examine(session: &Session) -> Vec<Finding> {
     let database = wire::database(config);
     let directory = directory_of(database);
     findings.push(writable(&directory));
-    findings.push(file_system(&directory));
+    findings.push(file_system(database));
     findings.push(clock(session.now(), &directory));
     findings.push(private(database));
     findings.push(journal(database));
@@ -134,15 +134,25 @@ fn writable(directory: &Path) -> Finding {
     }
 }
 
-fn file_system(directory: &Path) -> Finding {
-    let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
-    let real = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
-    match file_system_of(&mounts, &real) {
-        Some(kind) if NETWORK_FILE_SYSTEMS.contains(&kind) => {
-            let text =
-                format!("{kind} is a network file system, on which SQLite loses data; use a local disk");
-            finding("file system", Verdict::Wrong, text)
-        }
+/// The complaint about a database on a network file system. A server says it at its start, too.
+pub fn on_network(database: &Path) -> Option<String> {
+    let kind = file_system_at(&directory_of(database))?;
+    NETWORK_FILE_SYSTEMS
+        .contains(&kind.as_str())
+        .then(|| format!("{kind} is a network file system, on which SQLite loses data; use a local disk"))
+}
+
+fn file_system_at(directory: &Path) -> Option<String> {
+    let mounts = std::fs::read_to_string("/proc/mounts").ok()?;
+    let real = directory.canonicalize().ok()?;
+    file_system_of(&mounts, &real).map(str::to_owned)
+}
+
+fn file_system(database: &Path) -> Finding {
+    if let Some(text) = on_network(database) {
+        return finding("file system", Verdict::Wrong, text);
+    }
+    match file_system_at(&directory_of(database)).as_deref() {
         Some("tmpfs" | "ramfs") => finding(
             "file system",
             Verdict::Warning,

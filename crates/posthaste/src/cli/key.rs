@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use store::Store;
 
 use super::out::distance;
-use super::{Session, company_named};
+use super::{Session, company_named, note};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -84,7 +84,7 @@ async fn create(session: &Session, store: &dyn Store, args: CreateArgs) -> anyho
     }
     session.out.result(&json, made.text.expose())?;
     if !session.out.is_json() {
-        eprintln!("This is the only time the key is shown. Its id is {}.", made.record.id);
+        note(format_args!("This is the only time the key is shown. Its id is {}.", made.record.id));
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ mod erase;
 mod explain;
 mod key;
 mod migrate;
-mod out;
+pub mod out;
 mod send;
 mod serve;
 mod show;
@@ -26,6 +26,7 @@ use store::Store;
 
 use crate::config::{Loaded, Override, Sources};
 use crate::wire::{self, Patience, Presence};
+pub use out::note;
 use out::{Format, Out};
 
 /// Transactional email gateway: takes an email over HTTP, keeps it safe, sends it, and says what became of it.
@@ -81,6 +82,8 @@ enum Command {
     Doctor,
     /// Print the settings in force and where each came from
     Config,
+    /// Measure how fast this machine takes and sends emails
+    Bench(crate::bench::Args),
     /// Print completions for a shell
     Completions(completions::Args),
 }
@@ -124,6 +127,7 @@ async fn dispatch(session: Session, command: Command) -> anyhow::Result<()> {
         Command::Erase(args) => erase::run(&session, &args).await,
         Command::Doctor => doctor::run(&session).await,
         Command::Config => config::run(&session),
+        Command::Bench(args) => crate::bench::run(&args, session.out).await,
         Command::Completions(args) => completions::run(&args),
     }
 }
@@ -156,7 +160,7 @@ impl Session {
         };
         let loaded = crate::config::load(&sources)?;
         for warning in &loaded.warnings {
-            eprintln!("posthaste: warning: {warning}");
+            note(format_args!("posthaste: warning: {warning}"));
         }
         Ok(Self {
             loaded,

@@ -46,6 +46,11 @@ impl Out {
     }
 }
 
+/// A word to the person at the terminal, beside the result. When nobody is there to read it, that is no failure.
+pub fn note(text: std::fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 /// Columns two spaces apart, as wide as their widest cell.
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let titles: Vec<String> = header.iter().map(|title| (*title).to_owned()).collect();

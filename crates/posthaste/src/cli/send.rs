@@ -11,7 +11,7 @@ use model::email::{HTML_BYTES_MAX, SUBJECT_LENGTH_MAX, Wishes};
 use model::{Address, ApiKey, Company, Content, Envelope, KeyId, KeyMode, Mailbox, Scope, Secret, Timestamp};
 use serde_json::Value;
 
-use super::{Session, Usage, company_named};
+use super::{Session, Usage, company_named, note};
 use crate::wire;
 
 #[derive(Debug, clap::Args)]
@@ -65,7 +65,7 @@ pub async fn run(session: &Session, args: Args) -> anyhow::Result<()> {
     let id = json["outboxId"].as_str().unwrap_or_default().to_owned();
     session.out.result(&json, &id)?;
     if !session.out.is_json() {
-        eprintln!("Stored; see what becomes of it with: posthaste show {id}");
+        note(format_args!("Stored; see what becomes of it with: posthaste show {id}"));
     }
     Ok(())
 }

@@ -28,6 +28,9 @@ pub async fn run(session: Session, args: &Args) -> anyhow::Result<()> {
     };
     let store = wire::open_store(config, Presence::MayBeNew, session.patience).await?;
     wire::check_environment(config, &*store).await?;
+    if let Some(complaint) = super::doctor::on_network(wire::database(config)) {
+        tracing::error!("{complaint}");
+    }
     if config.default_route == [gateway::CAPTURE] && config.guard == gateway::EnvironmentGuard::Open {
         tracing::warn!("no provider is configured: all mail goes to the capture mailbox and none is sent");
     }

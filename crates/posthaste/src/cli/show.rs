@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use store::Store;
 
 use super::out::{duration, moment, table};
-use super::{Session, parse_id};
+use super::{Session, note, parse_id};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -41,7 +41,7 @@ pub async fn run(session: &Session, args: &Args) -> anyhow::Result<()> {
             Some(record) => session.out.line(picture(&record, session.now()).trim_end())?,
             None => {
                 unknown += 1;
-                eprintln!("posthaste: there is no email {}", id.trim());
+                note(format_args!("posthaste: there is no email {}", id.trim()));
             }
         }
     }

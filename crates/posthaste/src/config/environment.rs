@@ -24,6 +24,11 @@ fn is_no_setting(name: &str) -> bool {
     ours || kubernetes
 }
 
+/// Whether a variable is meant for us.
+pub fn is_setting(variable: &str) -> bool {
+    variable.strip_prefix(PREFIX).is_some_and(|name| !is_no_setting(name))
+}
+
 /// The variable for a setting.
 pub fn variable(key: &str) -> String {
     format!("{PREFIX}{}", key.replace('.', "__").to_uppercase())
@@ -33,8 +38,8 @@ pub fn variable(key: &str) -> String {
 pub fn read(layers: &mut Layers, variables: &[(String, String)]) {
     let mut ours: Vec<(&str, &str)> = variables
         .iter()
+        .filter(|(name, _)| is_setting(name))
         .filter_map(|(name, value)| Some((name.strip_prefix(PREFIX)?, value.as_str())))
-        .filter(|(name, _)| !is_no_setting(name))
         .collect();
     ours.sort_unstable();
     read_admin_email(layers, variables);

@@ -118,7 +118,8 @@ pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
     let mut layers = Layers::default();
     layers.read_defaults(DEFAULTS);
     read_file(&mut layers, sources.file.as_deref());
-    environment::read(&mut layers, &readable(&sources.variables));
+    let variables = readable(&mut layers, &sources.variables);
+    environment::read(&mut layers, &variables);
     for given in &sources.overrides {
         put_override(&mut layers, given);
     }
@@ -142,10 +143,20 @@ fn in_order(mut problems: Vec<Problem>) -> Vec<Problem> {
     problems
 }
 
-/// Settings are text; a variable that is not cannot be one of ours.
-fn readable(variables: &[(OsString, OsString)]) -> Vec<(String, String)> {
-    let text = |text: &OsString| text.to_string_lossy().into_owned();
-    variables.iter().map(|(name, value)| (text(name), text(value))).collect()
+/// Settings are text. A variable of ours that is not would be read as something else than was meant.
+fn readable(layers: &mut Layers, variables: &[(OsString, OsString)]) -> Vec<(String, String)> {
+    let mut texts = Vec::new();
+    for (name, value) in variables {
+        let name = name.to_string_lossy().into_owned();
+        match value.to_str() {
+            Some(value) => texts.push((name, value.to_owned())),
+            None if environment::is_setting(&name) => {
+                layers.complain(Origin::Environment(name), "", "is not UTF-8; write it as UTF-8 text");
+            }
+            None => {}
+        }
+    }
+    texts
 }
 
 fn put_override(layers: &mut Layers, given: &Override) {

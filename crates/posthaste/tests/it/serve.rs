@@ -9,10 +9,13 @@ fn process_api_and_worker_apart() {
     let place = Place::new();
     place.print(&["company", "add", "acme", "--from", "hello@acme.com"]);
     let key = place.print(&["key", "create", "--company", "acme", "--test"]);
+    let first = place.send("acme", "ana@example.com", &["--test"]);
     let mut api = place.command(&["serve", "--role", "api"]);
     api.env("POSTHASTE_LISTEN", "127.0.0.1:0");
     let api = Server::start(api);
     let address = api.address();
+    let waiting = || curl(&[&format!("http://{address}/metrics")]).contains("email_queue_size 1");
+    until("the API process counts what waits", || waiting().then_some(()));
     let body = r#"{"to":"ana@example.com","subject":"Hello","html":"<p>hi</p>"}"#;
     let key_header = format!("X-API-Key: {}", key.trim());
     let url = format!("http://{address}/v1/email/send");
@@ -20,13 +23,12 @@ fn process_api_and_worker_apart() {
     let answer: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
     let id = answer["outboxId"].as_str().expect("an id").to_owned();
     assert_eq!(place.json(&["show", &id]).remove(0)["status"], "ENQUEUED", "nobody sends yet");
-    let waiting = || curl(&[&format!("http://{address}/metrics")]).contains("email_queue_size 1");
-    until("the API process counts what waits", || waiting().then_some(()));
 
     let mut worker = place.command(&["serve", "--role", "worker"]);
     worker.env("POSTHASTE_WORKER__LISTEN", "127.0.0.1:0");
     let worker = Server::start(worker);
     let health = worker.address();
+    place.wait_for(&first, "SENT");
     place.wait_for(&id, "SENT");
     let metrics = curl(&[&format!("http://{health}/metrics")]);
     let line = "email_send_result_total{status=\"success\"";
