@@ -61,7 +61,11 @@ pub async fn run(session: Session, args: &Args) -> anyhow::Result<()> {
         None => next_free(config.listen).await?,
     };
     let address = listener.local_addr()?;
-    let store = wire::open_store(config, Presence::MayBeNew, session.patience).await?;
+    let opening = wire::open_store(config, Presence::MayBeNew, session.patience);
+    let Some(store) = shutdown.run_until_cancelled(opening).await else {
+        return Ok(());
+    };
+    let store = store?;
     wire::check_environment(config, &*store).await?;
     let company = company(&session, &*store).await?;
     let key = key(&session, &*store, company.id).await?;

@@ -26,7 +26,11 @@ pub async fn run(session: Session, args: &Args) -> anyhow::Result<()> {
         }
         None => None,
     };
-    let store = wire::open_store(config, Presence::MayBeNew, session.patience).await?;
+    let opening = wire::open_store(config, Presence::MayBeNew, session.patience);
+    let Some(store) = shutdown.run_until_cancelled(opening).await else {
+        return Ok(());
+    };
+    let store = store?;
     wire::check_environment(config, &*store).await?;
     if let Some(complaint) = super::doctor::on_network(wire::database(config)) {
         tracing::error!("{complaint}");
