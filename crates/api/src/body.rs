@@ -1,15 +1,21 @@
 //! Reading a body: its type, its size (refused before it is read, where it is declared), its time, and room
 //! for it in memory.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::Problem;
-use crate::limits::BODY_BYTES_FREE;
+use crate::limits::{BODY_BYTES_FREE, BODY_ROOM_STEP};
 use crate::state::ApiState;
+
+/// A declared length is believed up to this much before the bytes are there.
+const RESERVED_BYTES_MAX: usize = 1024 * 1024;
 
 /// A body that was read, and the room it takes until it is dropped.
 pub struct Taken {
@@ -23,14 +29,11 @@ pub async fn take(state: &ApiState, headers: &HeaderMap, body: Body, max: usize)
     if declared.is_some_and(|length| length > max) {
         return Err(too_large(max));
     }
-    let room = room(state, declared.unwrap_or(max))?;
-    let reading = read(body, declared.unwrap_or(0), max);
-    let bytes =
-        tokio::time::timeout(state.settings.body_timeout, reading).await.map_err(|_| too_slow())??;
-    Ok(Taken { bytes, _room: room })
+    let reading = read(body, declared.unwrap_or(0), max, Room::new(&state.bodies));
+    tokio::time::timeout(state.settings.body_timeout, reading).await.map_err(|_| too_slow())?
 }
 
-async fn read(mut body: Body, expected: usize, max: usize) -> Result<Bytes, Problem> {
+async fn read(mut body: Body, expected: usize, max: usize, mut room: Room) -> Result<Taken, Problem> {
     let mut first: Option<Bytes> = None;
     let mut rest = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -38,44 +41,66 @@ async fn read(mut body: Body, expected: usize, max: usize) -> Result<Bytes, Prob
         let Ok(data) = frame.into_data() else {
             continue;
         };
-        if first.as_ref().map_or(0, Bytes::len) + rest.len() + data.len() > max {
+        let size = first.as_ref().map_or(0, Bytes::len) + rest.len() + data.len();
+        if size > max {
             return Err(too_large(max));
         }
+        room.reach(size)?;
         match &first {
             // Most bodies come in one piece and need no copy.
             None if rest.is_empty() => first = Some(data),
             _ => {
                 if let Some(first) = first.take() {
-                    rest.reserve(expected.min(max));
+                    rest.reserve(expected.min(RESERVED_BYTES_MAX));
                     rest.extend_from_slice(&first);
                 }
                 rest.extend_from_slice(&data);
             }
         }
     }
-    Ok(first.unwrap_or_else(|| rest.freeze()))
+    Ok(Taken { bytes: first.unwrap_or_else(|| rest.freeze()), _room: room.permit })
+}
+
+/// Room in memory for one body. It is asked for as the body arrives, so that nobody holds room by promising.
+struct Room {
+    bodies: Arc<Semaphore>,
+    permit: Option<OwnedSemaphorePermit>,
+    granted: usize,
+}
+
+impl Room {
+    fn new(bodies: &Arc<Semaphore>) -> Self {
+        Self { bodies: Arc::clone(bodies), permit: None, granted: BODY_BYTES_FREE }
+    }
+
+    fn reach(&mut self, size: usize) -> Result<(), Problem> {
+        if size <= self.granted {
+            return Ok(());
+        }
+        let steps = (size - self.granted).div_ceil(BODY_ROOM_STEP);
+        let kibibytes = u32::try_from(steps * BODY_ROOM_STEP / 1024).unwrap_or(u32::MAX);
+        let more = Arc::clone(&self.bodies).try_acquire_many_owned(kibibytes).map_err(|_| overloaded())?;
+        match &mut self.permit {
+            Some(permit) => permit.merge(more),
+            None => self.permit = Some(more),
+        }
+        self.granted += steps * BODY_ROOM_STEP;
+        Ok(())
+    }
+}
+
+fn overloaded() -> Problem {
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "OVERLOADED",
+        "too many large requests at once; nothing was stored",
+    )
+    .later(Duration::from_secs(1))
+    .closing()
 }
 
 fn declared_length(headers: &HeaderMap) -> Option<usize> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
-}
-
-/// A body of unknown length is given room for the most it may have.
-fn room(state: &ApiState, size: usize) -> Result<Option<OwnedSemaphorePermit>, Problem> {
-    if size <= BODY_BYTES_FREE {
-        return Ok(None);
-    }
-    let kibibytes = u32::try_from(size.div_ceil(1024)).unwrap_or(u32::MAX);
-    let permit = std::sync::Arc::clone(&state.bodies).try_acquire_many_owned(kibibytes);
-    permit.map(Some).map_err(|_| {
-        Problem::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "OVERLOADED",
-            "too many large requests at once; nothing was stored",
-        )
-        .later(std::time::Duration::from_secs(1))
-        .closing()
-    })
 }
 
 /// The types a route takes; a charset, if named, must be UTF-8, and nothing may be compressed.

@@ -18,6 +18,8 @@ pub const SMALL_BODY_BYTES_MAX: usize = 64 * 1024;
 pub const BODIES_BYTES_MAX: usize = 96 * 1024 * 1024;
 /// Bodies up to this size are taken without asking for room: every connection may hold one.
 pub const BODY_BYTES_FREE: usize = 16 * 1024;
+/// Beyond that room is asked for in steps of this size.
+pub const BODY_ROOM_STEP: usize = 64 * 1024;
 /// A body larger than this is read and checked off the threads that serve requests.
 pub const BODY_BYTES_INLINE: usize = 128 * 1024;
 

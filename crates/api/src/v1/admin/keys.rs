@@ -86,16 +86,17 @@ fn scopes(form: &mut Form<'_>) -> Vec<Scope> {
     if !form.has("scopes") {
         return SCOPES_DEFAULT.to_vec();
     }
+    let given = form.texts("scopes", Scope::ALL.len(), "TOO_MANY_SCOPES");
+    if given.is_empty() && form.faults().is_empty() {
+        form.fault("scopes", "TOO_SHORT", "must name at least one of send, read, admin");
+    }
     let mut scopes = Vec::new();
-    for (index, text) in form.texts("scopes", Scope::ALL.len(), "TOO_MANY_SCOPES") {
+    for (index, text) in given {
         match Scope::parse(&text) {
             Some(scope) if !scopes.contains(&scope) => scopes.push(scope),
             Some(_) => {}
             None => form.item_fault("scopes", index, "INVALID_VALUE", "must be one of send, read, admin"),
         }
-    }
-    if scopes.is_empty() {
-        form.fault("scopes", "TOO_SHORT", "must name at least one of send, read, admin");
     }
     scopes
 }

@@ -1,0 +1,184 @@
+//! Following emails.
+
+use std::time::Duration;
+
+use axum::http::Method;
+use model::{EmailId, KeyMode, Scope};
+use serde_json::{Value, json};
+
+use crate::world::{World, world};
+
+fn ids(page: &Value) -> Vec<String> {
+    let items = page["data"].as_array().expect("data");
+    items.iter().filter_map(|item| item["id"].as_str().map(str::to_owned)).collect()
+}
+
+#[tokio::test]
+async fn lists_go_backwards_page_by_page() {
+    let world = world().await;
+    let mut sent = Vec::new();
+    for _ in 0..7 {
+        world.clock.advance(Duration::from_millis(5));
+        sent.insert(0, world.sent().await.to_string());
+    }
+    let mut found = Vec::new();
+    let mut path = "/v1/emails?limit=3".to_owned();
+    loop {
+        let page = world.get(&path).key(&world.live).send().await.json();
+        found.extend(ids(&page));
+        match page["nextCursor"].as_str() {
+            Some(cursor) => path = format!("/v1/emails?limit=3&cursor={cursor}"),
+            None => break,
+        }
+    }
+    assert_eq!(found, sent);
+}
+
+#[tokio::test]
+async fn filters_narrow_the_list() {
+    let world = world().await;
+    let special = world
+        .sent_with(
+            &world.live,
+            json!({
+                "to": "bob@example.com", "tags": ["red"], "externalId": "o-1", "entity": { "id": "club-1" },
+                "recipient": { "externalId": "r-1" },
+            }),
+        )
+        .await;
+    world.clock.advance(Duration::from_secs(60));
+    world.sent().await;
+    let cases = [
+        ("to=bob@example.com", 1),
+        ("tag=red", 1),
+        ("externalId=o-1", 1),
+        ("entity=club-1", 1),
+        ("recipient=r-1", 1),
+        ("status=ENQUEUED", 2),
+        ("status=SENT", 0),
+        ("until=2026-01-01T00:00:30Z", 1),
+        ("since=2026-01-01T00:00:30Z", 1),
+        ("since=2026-01-01T01:00:30%2B01:00", 1),
+        ("since=2026-01-01T01:00:30+01:00", 1),
+        ("to=bob@example.com&tag=blue", 0),
+        ("code=SMTP_REJECTED_550", 0),
+    ];
+    for (query, count) in cases {
+        let answer = world.get(&format!("/v1/emails?{query}")).key(&world.live).send().await;
+        assert_eq!(ids(&answer.json()).len(), count, "{query}: {}", answer.text());
+    }
+    let found = world.get("/v1/emails?tag=red").key(&world.live).send().await;
+    assert_eq!(ids(&found.json()), [special.to_string()]);
+}
+
+#[tokio::test]
+async fn wrong_parameters_are_named() {
+    let world = world().await;
+    let cases = [
+        ("limit=0", "OUT_OF_RANGE"),
+        ("limit=101", "OUT_OF_RANGE"),
+        ("limit=ten", "INVALID_TYPE"),
+        ("status=sent", "INVALID_VALUE"),
+        ("to=nobody", "INVALID_EMAIL"),
+        ("since=yesterday", "INVALID_TIME"),
+        ("cursor=123", "INVALID_CURSOR"),
+        ("cursor=1.aabbccddeeff", "INVALID_CURSOR"),
+        ("tag=a&tag=b", "REPEATED_PARAMETER"),
+        ("page=2", "UNKNOWN_PARAMETER"),
+        ("tag=%00", "CONTROL_CHARACTER"),
+    ];
+    for (query, code) in cases {
+        let answer = world.get(&format!("/v1/emails?{query}")).key(&world.live).send().await;
+        assert_eq!((answer.status, answer.code().as_str()), (400, code), "{query}");
+    }
+}
+
+#[tokio::test]
+async fn history_and_content_are_read_back() {
+    let world = world().await;
+    let changes = json!({
+        "html": "<p>Olá</p>", "text": "Olá", "bcc": ["hidden@example.com"],
+        "attachments": [{ "filename": "a.txt", "content": "aGk=", "contentType": "text/plain" }],
+    });
+    let id = world.sent_with(&world.live, changes).await;
+    let path = format!("/v1/emails/{id}");
+    let events = world.get(&format!("{path}/events")).key(&world.live).send().await.json();
+    assert_eq!(events["data"][0]["type"], "ENQUEUED");
+    let content = world.get(&format!("{path}/content")).key(&world.live).send().await.json();
+    assert_eq!((&content["html"], &content["text"]), (&json!("<p>Olá</p>"), &json!("Olá")));
+    let expected = json!([{ "filename": "a.txt", "contentType": "text/plain", "sizeBytes": 2 }]);
+    assert_eq!(content["attachments"], expected);
+    let by_format = world.get(&format!("{path}/content?format=eml")).key(&world.live).send().await;
+    let accept = world.get(&format!("{path}/content")).key(&world.live).header("accept", "message/rfc822");
+    assert_eq!(accept.send().await.bytes, by_format.bytes);
+    assert_eq!(by_format.header("content-type"), Some("message/rfc822"));
+    let disposition = format!("attachment; filename=\"{id}.eml\"");
+    assert_eq!(by_format.header("content-disposition"), Some(disposition.as_str()));
+    let eml = by_format.text();
+    assert!(eml.contains("Shop") && eml.contains("<shop@shop.example>"), "{eml}");
+    assert!(!eml.contains("hidden@example.com"), "bcc stays hidden");
+    let json =
+        world.get(&format!("{path}/content?format=json")).key(&world.live).header("accept", "message/rfc822");
+    assert_eq!(json.send().await.header("content-type"), Some("application/json"));
+    let wrong = world.get(&format!("{path}/content?format=pdf")).key(&world.live).send().await;
+    assert_eq!(wrong.code(), "INVALID_VALUE");
+}
+
+async fn act(world: &World, id: EmailId, verb: &str) -> (u16, String) {
+    let answer = world.post(&format!("/v1/emails/{id}/{verb}")).key(&world.live).send().await;
+    let word = if answer.status == 200 {
+        answer.json()["status"].as_str().map(str::to_owned)
+    } else {
+        Some(answer.code())
+    };
+    (answer.status, word.unwrap_or_default())
+}
+
+#[tokio::test]
+async fn emails_are_withdrawn_and_hurried() {
+    let world = world().await;
+    let scheduled = world.sent_with(&world.live, json!({ "delay": 3_600_000 })).await;
+    assert_eq!(act(&world, scheduled, "retry").await, (200, "ENQUEUED".into()));
+    assert_eq!(world.fail_all("SMTP_REJECTED_550").await, 1, "it was due at once");
+    assert_eq!(act(&world, scheduled, "retry").await, (409, "NOT_WAITING".into()));
+    assert_eq!(act(&world, scheduled, "cancel").await, (409, "TOO_LATE".into()));
+    let waiting = world.sent().await;
+    assert_eq!(act(&world, waiting, "cancel").await, (200, "CANCELLED".into()));
+    assert_eq!(act(&world, waiting, "cancel").await, (200, "CANCELLED".into()), "asking twice is fine");
+    assert_eq!(act(&world, waiting, "retry").await, (409, "NOT_WAITING".into()));
+}
+
+#[tokio::test]
+async fn scopes_are_held() {
+    let world = world().await;
+    let id = world.sent().await;
+    let shop = world.shop.clone();
+    let send = world.key(&shop, KeyMode::Live, &[Scope::Send]).await;
+    let read = world.key(&shop, KeyMode::Live, &[Scope::Read]).await;
+    let get = Method::GET;
+    let post = Method::POST;
+    let cases = [
+        // method, path, status with a send key, a read key
+        (&get, "/v1/emails".to_owned(), 403, 200),
+        (&get, format!("/v1/emails/{id}"), 403, 200),
+        (&get, format!("/v1/emails/{id}/events"), 403, 200),
+        (&get, format!("/v1/emails/{id}/content"), 403, 200),
+        (&get, "/v1/dlq".to_owned(), 403, 200),
+        (&post, format!("/v1/emails/{id}/retry"), 200, 403),
+        (&post, format!("/v1/emails/{id}/cancel"), 200, 403),
+        (&post, "/v1/email/send".to_owned(), 415, 403),
+        (&post, "/v1/email/batch".to_owned(), 415, 403),
+        (&post, "/v1/email/raw".to_owned(), 415, 403),
+        (&post, "/v1/dlq/replay".to_owned(), 403, 403),
+        (&Method::DELETE, format!("/v1/dlq/{id}"), 403, 403),
+    ];
+    for (method, path, with_send, with_read) in cases {
+        for (key, status) in [(&send, with_send), (&read, with_read)] {
+            let answer = world.call(method.clone(), &path).key(key).send().await;
+            assert_eq!(answer.status, status, "{method} {path}: {}", answer.text());
+            if status == 403 {
+                assert_eq!(answer.code(), "INSUFFICIENT_SCOPE");
+            }
+        }
+    }
+}

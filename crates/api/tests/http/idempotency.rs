@@ -1,0 +1,90 @@
+//! One key, one email.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use model::{KeyMode, Scope};
+use serde_json::{Value, json};
+
+use crate::world::{Answer, World, good, with, world};
+
+async fn send(world: &World, api_key: &str, key: &str, body: &Value) -> Answer {
+    world.post("/v1/email/send").key(api_key).header("idempotency-key", key).json(body).await
+}
+
+async fn emails(world: &World) -> usize {
+    let listed = world.get("/v1/emails?limit=100").key(&world.live).send().await;
+    listed.json()["data"].as_array().map_or(0, Vec::len)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_at_once_are_one_email() {
+    let world = world().await;
+    let body = good();
+    let answers = join_all((0..20).map(|_| send(&world, &world.live, "order-1", &body))).await;
+    let bodies: BTreeSet<&[u8]> = answers.iter().map(|answer| answer.bytes.as_slice()).collect();
+    assert_eq!(bodies.len(), 1, "all answers are byte for byte the same");
+    assert!(answers.iter().all(|answer| answer.status == 202));
+    let first = answers.iter().filter(|answer| answer.header("idempotent-replayed").is_none()).count();
+    assert_eq!(first, 1, "one was the first, the others say so");
+    assert_eq!(emails(&world).await, 1);
+}
+
+#[tokio::test]
+async fn spelling_does_not_matter_but_content_does() {
+    let world = world().await;
+    let first = send(&world, &world.live, "k", &good()).await;
+    let respelled =
+        "{ \"html\":\"<p>Hello</p>\", \"subject\" : \"\\u0048ello\",\n\"to\":\"ana@example.com\" }";
+    let call = world.post("/v1/email/send").key(&world.live).header("idempotency-key", "k");
+    let again = call.body("application/json", respelled).send().await;
+    assert_eq!(again.bytes, first.bytes);
+    assert_eq!(again.header("idempotent-replayed"), Some("true"));
+    let other = send(&world, &world.live, "k", &with(json!({ "subject": "Bye" }))).await;
+    assert_eq!((other.status, other.code().as_str()), (422, "IDEMPOTENCY_KEY_REUSED"));
+    let by_test = send(&world, &world.test, "k", &good()).await;
+    assert_eq!(by_test.code(), "IDEMPOTENCY_KEY_REUSED", "a test email cannot stand in for a live one");
+    let batch = world.post("/v1/email/batch").key(&world.live).header("idempotency-key", "k");
+    assert_eq!(batch.json(&json!([good()])).await.code(), "IDEMPOTENCY_KEY_REUSED");
+    assert_eq!(emails(&world).await, 1);
+}
+
+#[tokio::test]
+async fn a_refused_request_does_not_use_up_its_key() {
+    let world = world().await;
+    assert_eq!(send(&world, &world.live, "k", &json!({})).await.status, 400);
+    assert_eq!(send(&world, &world.live, "k", &with(json!({ "html": "<script>" }))).await.status, 422);
+    assert_eq!(send(&world, &world.live, "k", &good()).await.status, 202);
+    let none = world.post("/v1/email/batch").key(&world.live).header("idempotency-key", "b");
+    assert_eq!(none.json(&json!([{}])).await.json()["accepted"], 0);
+    let some = world.post("/v1/email/batch").key(&world.live).header("idempotency-key", "b");
+    assert_eq!(some.json(&json!([good()])).await.json()["accepted"], 1);
+}
+
+#[tokio::test]
+async fn a_batch_is_replayed_whole() {
+    let world = world().await;
+    let batch = json!([good(), {}, good()]);
+    let send = || world.post("/v1/email/batch").key(&world.live).header("idempotency-key", "b").json(&batch);
+    let (first, second) = (send().await, send().await);
+    assert_eq!(first.bytes, second.bytes);
+    assert_eq!(second.header("idempotent-replayed"), Some("true"));
+    assert_eq!(emails(&world).await, 2);
+}
+
+#[tokio::test]
+async fn keys_are_the_companys_own_and_last_a_day() {
+    let world = world().await;
+    let other = world.company("other").await;
+    let other_key = world.key(&other, KeyMode::Test, &[Scope::Send]).await;
+    let ours = send(&world, &world.live, "k", &good()).await;
+    let theirs = send(&world, &other_key, "k", &good()).await;
+    assert_eq!(theirs.header("idempotent-replayed"), None);
+    assert_ne!(ours.json()["outboxId"], theirs.json()["outboxId"]);
+    world.clock.advance(Duration::from_secs(24 * 3600 - 1));
+    assert_eq!(send(&world, &world.live, "k", &good()).await.header("idempotent-replayed"), Some("true"));
+    world.clock.advance(Duration::from_secs(2));
+    assert_eq!(send(&world, &world.live, "k", &good()).await.header("idempotent-replayed"), None);
+    assert_eq!(emails(&world).await, 2);
+}
