@@ -171,6 +171,23 @@ pub async fn the_expired_are_not_claimed(store: &dyn Store) {
     assert_eq!(kinds(store, company, old).await, [EventKind::Enqueued, EventKind::Expired]);
 }
 
+/// A backlog that has outlived its time is not worked off within one claim, while everybody else has to wait.
+pub async fn a_claim_does_a_bounded_amount_of_work(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let ids = backlog(store, company, 3_000, START).await;
+    let late = START.plus(2 * DAY);
+    assert_eq!(claimed_ids(store, late, 8).await, []);
+    let waiting = store.stats(late).await.expect("stats").waiting();
+    assert!(waiting >= 2_000, "one claim ended {} emails", 3_000 - waiting);
+    for _ in 0..ids.len() {
+        assert_eq!(claimed_ids(store, late, 8).await, []);
+        if store.stats(late).await.expect("stats").waiting() == 0 {
+            return;
+        }
+    }
+    panic!("claims alone do not get past the expired");
+}
+
 /// The most urgent goes first also when others of its priority are met that have outlived their time.
 pub async fn the_expired_do_not_upset_the_order(store: &dyn Store) {
     let company = a_company(store, "acme").await;

@@ -1,10 +1,10 @@
 //! Laws of intake: emails that were accepted unchecked are found, checked once, and enter the queue or do not.
 
-use model::{Content, Envelope, Event, EventKind, NewEmail, Secret, Status};
+use model::{Address, Content, Envelope, Event, EventKind, NewEmail, Secret, Status};
 use testkit::{START, a_failure, a_mailbox, an_address, an_email, an_email_at, at_secs};
 
-use super::stage::{a_company, claim_one, claimed_ids, events, in_status, kinds, read, stored};
-use crate::{Cancelled, IntakeVerdict, Store};
+use super::stage::{a_company, claim_one, claimed_ids, events, in_status, kinds, listed_ids, read, stored};
+use crate::{Cancelled, EmailFilter, IntakeVerdict, Store};
 
 /// The unchecked are listed oldest first with their content, and nothing else is; none of them can be claimed.
 pub async fn the_unchecked_await_intake(store: &dyn Store) {
@@ -49,6 +49,25 @@ pub async fn what_passed_enters_the_queue(store: &dyn Store) {
     assert!(store.awaiting_intake(10).await.expect("intake").is_empty());
     let claim = claim_one(store, email.due_at).await;
     assert_eq!((claim.id(), claim.envelope, claim.attempt), (id, an_envelope(), 1));
+}
+
+/// What passed is found under the envelope read from its content, not under the one it came with, and is due when it
+/// was to be due.
+pub async fn what_passed_is_found_under_its_envelope(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let mut email = NewEmail { due_at: at_secs(90), ..an_email(company) };
+    email.envelope.tags = vec!["before".into()];
+    let id = stored(store, unchecked(email.clone())).await;
+    let version = read(store, company, id).await.version;
+    assert!(ends(store, (id, version)).await);
+    let by_to = |to: &Address| EmailFilter { to: Some(to.clone()), ..EmailFilter::default() };
+    let by_tag = |tag: &str| EmailFilter { tag: Some(tag.to_owned()), ..EmailFilter::default() };
+    assert_eq!(listed_ids(store, company, &by_to(&an_envelope().to)).await, [id]);
+    assert_eq!(listed_ids(store, company, &by_to(&email.envelope.to)).await, []);
+    assert_eq!(listed_ids(store, company, &by_tag("read")).await, [id]);
+    assert_eq!(listed_ids(store, company, &by_tag("before")).await, []);
+    assert_eq!(claimed_ids(store, at_secs(89), 10).await, []);
+    assert_eq!(claimed_ids(store, at_secs(90), 10).await, [id]);
 }
 
 /// What was refused is INVALID, says why, and never enters the queue.

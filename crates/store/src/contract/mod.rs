@@ -68,6 +68,7 @@ macro_rules! store_contract {
                 a_batch_takes_the_most_urgent,
                 the_expired_are_not_claimed,
                 the_expired_do_not_upset_the_order,
+                a_claim_does_a_bounded_amount_of_work,
                 a_retry_is_claimed_when_it_is_due,
                 the_due_are_found_among_the_many,
                 what_is_given_back_is_claimed_again,
@@ -155,6 +156,7 @@ macro_rules! store_contract {
             intake [
                 the_unchecked_await_intake,
                 what_passed_enters_the_queue,
+                what_passed_is_found_under_its_envelope,
                 what_was_refused_is_invalid,
                 intake_ends_once,
             ] racing [intake_ends_once_in_a_race]
