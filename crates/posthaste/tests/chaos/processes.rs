@@ -1,0 +1,167 @@
+//! The processes of a run: the SMTP sink and the server under test. Each is ended by its own id, and none outlives
+//! the run, however that ends.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rand::Rng as _;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+/// How long a server may take to end after SIGTERM.
+pub const TERMINATION_MAX: Duration = Duration::from_secs(35);
+/// A process that was killed is gone at once; this is for a machine under load.
+const DEATH_MAX: Duration = Duration::from_secs(10);
+const SINK_START_MAX: Duration = Duration::from_secs(30);
+/// Below the range from which the kernel takes ports for outgoing connections. A client that knocks on a port of
+/// that range while nobody listens can be given the very same port and end up talking to itself.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// The SMTP server that takes everything and keeps the provider's ledger.
+pub struct Sink {
+    child: Child,
+    pub address: SocketAddr,
+}
+
+impl Sink {
+    pub async fn start(ledger: &Path, latency_ms: usize) -> Self {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/peers/smtp_sink.py");
+        let mut child = Command::new(python())
+            .arg(script)
+            .arg("--ledger")
+            .arg(ledger)
+            .args(["--latency-ms", &latency_ms.to_string(), "--until-stdin-closes"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("python3 can be started");
+        let mut first_line = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().expect("stdout is a pipe"));
+        let read = tokio::time::timeout(SINK_START_MAX, stdout.read_line(&mut first_line)).await;
+        read.expect("the SMTP sink starts in time").expect("the SMTP sink can be read");
+        let address = first_line.trim().strip_prefix("listening ").and_then(|text| text.parse().ok());
+        let Some(address) = address else {
+            let mut stderr = String::new();
+            let mut pipe = child.stderr.take().expect("stderr is a pipe");
+            let _ = tokio::time::timeout(DEATH_MAX, pipe.read_to_string(&mut stderr)).await;
+            assert!(
+                !stderr.contains("aiosmtpd"),
+                "the SMTP sink needs the Python package aiosmtpd: run ./test"
+            );
+            panic!("the SMTP sink did not start: {stderr}");
+        };
+        Self { child, address }
+    }
+
+    /// Closing its stdin asks the sink to end.
+    pub async fn stop(mut self) {
+        drop(self.child.stdin.take());
+        let ended = tokio::time::timeout(DEATH_MAX, self.child.wait()).await;
+        ended.expect("the SMTP sink ends in time").expect("the SMTP sink can be waited for");
+    }
+}
+
+pub fn python() -> String {
+    std::env::var("POSTHASTE_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned())
+}
+
+/// The gateway's own program, without settings from the environment of the test.
+pub fn posthaste(config: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_posthaste"));
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("POSTHASTE_") || name == "ADMIN_EMAIL" {
+            command.env_remove(&*name);
+        }
+    }
+    command.arg("--config").arg(config).stdin(Stdio::null()).kill_on_drop(true);
+    command
+}
+
+/// The server under test; it always listens on the same port, whichever process that is.
+pub struct Server {
+    config: PathBuf,
+    log: PathBuf,
+    child: Child,
+}
+
+impl Server {
+    /// Returns when the process exists, not when it listens.
+    pub fn start(config: &Path, log: &Path) -> Self {
+        let child = Self::spawn(config, log);
+        Self { config: config.to_owned(), log: log.to_owned(), child }
+    }
+
+    fn spawn(config: &Path, log: &Path) -> Child {
+        let log = File::options().create(true).append(true).open(log).expect("the log can be written");
+        let log_too = log.try_clone().expect("the log can be written twice");
+        posthaste(config).arg("serve").stdout(log).stderr(log_too).spawn().expect("the server can be started")
+    }
+
+    /// The process dies as if the machine had taken it, and the next one starts at once.
+    pub async fn kill_and_restart(&mut self) {
+        self.assert_runs();
+        self.child.start_kill().expect("the server can be killed");
+        let death = tokio::time::timeout(DEATH_MAX, self.child.wait()).await;
+        death.expect("the server dies").expect("the server can be waited for");
+        self.child = Self::spawn(&self.config, &self.log);
+    }
+
+    /// Asks the server to end and waits as long as it may take.
+    pub async fn terminate(&mut self) -> ExitStatus {
+        self.assert_runs();
+        signal(&self.child, "TERM").await;
+        self.ended().await
+    }
+
+    /// Asks twice, which means at once.
+    pub async fn terminate_twice(&mut self, pause: Duration) -> ExitStatus {
+        self.assert_runs();
+        signal(&self.child, "TERM").await;
+        tokio::time::sleep(pause).await;
+        signal(&self.child, "TERM").await;
+        self.ended().await
+    }
+
+    pub fn restart(&mut self) {
+        self.child = Self::spawn(&self.config, &self.log);
+    }
+
+    async fn ended(&mut self) -> ExitStatus {
+        let ended = tokio::time::timeout(TERMINATION_MAX, self.child.wait()).await;
+        let Ok(status) = ended else { panic!("the server still ran {TERMINATION_MAX:?} after SIGTERM") };
+        status.expect("the server can be waited for")
+    }
+
+    /// A server that ends by itself would make every count that follows worthless.
+    fn assert_runs(&mut self) {
+        if let Ok(Some(status)) = self.child.try_wait() {
+            panic!("the server ended by itself ({status}); its log ends with:\n{}", log_end(&self.log));
+        }
+    }
+}
+
+/// Sends a signal to a process that we started.
+pub async fn signal(child: &Child, name: &str) {
+    let Some(id) = child.id() else { return };
+    let sent = Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", name, &id.to_string()]).status().await;
+    assert!(sent.is_ok_and(|status| status.success()), "SIG{name} can be sent to process {id}");
+}
+
+pub fn free_port() -> u16 {
+    let mut dice = rand::rng();
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    (0..1000).map(|_| dice.random_range(PORTS)).find(is_free).expect("one of many ports is free")
+}
+
+/// The last lines of a log, for a person.
+pub fn log_end(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}
