@@ -40,6 +40,14 @@ impl Default for ApiSettings {
     }
 }
 
+impl ApiSettings {
+    /// One email with its attachments in base64 and two megabytes for the rest.
+    pub(crate) fn send_body_bytes_max(&self) -> usize {
+        let rest = 2 * 1024 * 1024;
+        limits::SEND_BODY_BYTES_MAX.max(self.attachments_bytes_max.saturating_mul(4).div_ceil(3) + rest)
+    }
+}
+
 /// Renders the metrics as Prometheus reads them.
 pub type MetricsPage = Arc<dyn Fn() -> String + Send + Sync>;
 

@@ -19,7 +19,6 @@ use crate::body;
 use crate::edge::RequestId;
 use crate::error::Problem;
 use crate::json;
-use crate::limits::SEND_BODY_BYTES_MAX;
 use crate::state::ApiState;
 
 pub const MESSAGE: &str = "message/rfc822";
@@ -34,7 +33,7 @@ pub async fn raw(
     let (parts, incoming) = request.into_parts();
     let key = idempotency_key(&parts.headers)?;
     body::require_type(&parts.headers, &[MESSAGE])?;
-    let taken = body::take(&state, &parts.headers, incoming, SEND_BODY_BYTES_MAX).await?;
+    let taken = body::take(&state, &parts.headers, incoming, state.settings.send_body_bytes_max()).await?;
     let hand_in = HandIn { state: state.clone(), client, request_id: id.0, key, arrived };
     let uri = parts.uri;
     let (prepared, _taken) = decide(taken, move |eml| prepare(&hand_in, &uri, eml)).await?;

@@ -15,7 +15,7 @@ use crate::body::{self, Taken};
 use crate::edge::RequestId;
 use crate::error::Problem;
 use crate::json;
-use crate::limits::{BATCH_BODY_BYTES_MAX, BATCH_EMAILS_MAX, BODY_BYTES_INLINE, SEND_BODY_BYTES_MAX};
+use crate::limits::{BATCH_BODY_BYTES_MAX, BATCH_EMAILS_MAX, BODY_BYTES_INLINE};
 use crate::state::ApiState;
 
 /// One email.
@@ -25,7 +25,8 @@ pub async fn send(
     id: RequestId,
     request: Request,
 ) -> Result<Response, Problem> {
-    hand_in(state, client, id, request, SEND_BODY_BYTES_MAX, prepare_one).await
+    let bytes_max = state.settings.send_body_bytes_max();
+    hand_in(state, client, id, request, bytes_max, prepare_one).await
 }
 
 /// Up to 1,000 emails, each accepted or rejected for itself.
@@ -35,7 +36,8 @@ pub async fn batch(
     id: RequestId,
     request: Request,
 ) -> Result<Response, Problem> {
-    hand_in(state, client, id, request, BATCH_BODY_BYTES_MAX, prepare_batch).await
+    let bytes_max = BATCH_BODY_BYTES_MAX.max(state.settings.send_body_bytes_max());
+    hand_in(state, client, id, request, bytes_max, prepare_batch).await
 }
 
 /// What the decision about a request needs.
