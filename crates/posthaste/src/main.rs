@@ -1,6 +1,7 @@
 //! The binary: reads the command line, runs one command, and turns its end into an exit code (0 done, 1 failed,
 //! 2 wrong usage or configuration). Commands are in `cli`; back-ends are chosen in `wire` and nowhere else.
 
+mod bench;
 mod cli;
 mod config;
 mod running;

@@ -2,7 +2,8 @@
 //! lives, however that ends. So the leases of a killed process are taken over at once, not when they run out.
 
 use std::collections::HashMap;
-use std::fs::{File, TryLockError};
+use std::fs::{DirBuilder, File, TryLockError};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -34,7 +35,7 @@ impl Owners {
                 folder.display()
             ))
         };
-        std::fs::create_dir_all(folder).map_err(cannot)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(cannot)?;
         let file = File::create(folder.join(worker.to_string())).map_err(cannot)?;
         file.lock().map_err(cannot)?;
         self.mine.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(worker, file);

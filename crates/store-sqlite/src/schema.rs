@@ -25,8 +25,8 @@ const READER_CACHE_KIB: i64 = 4 * 1024;
 const AUTOCHECKPOINT_PAGES: i64 = 64 * 1024;
 
 pub fn connect(path: &Path) -> Result<Connection, StoreError> {
-    let connection = Connection::open(path).map_err(|error| cannot_open(path, &error))?;
-    prepare(&connection).map_err(|error| cannot_open(path, &error))?;
+    let connection = Connection::open(path).map_err(|error| cannot_open(path, error))?;
+    prepare(&connection).map_err(|error| cannot_open(path, error))?;
     Ok(connection)
 }
 
@@ -56,8 +56,15 @@ fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn cannot_open(path: &Path, error: &rusqlite::Error) -> StoreError {
-    StoreError::Unusable(format!("cannot use {} as a database: {error}", path.display()))
+/// Names the file; what may pass by itself (a lock, a failing disk) stays apart from what a person has to mend.
+fn cannot_open(path: &Path, error: rusqlite::Error) -> StoreError {
+    let text = format!("cannot use {} as a database: {error}", path.display());
+    let is_missing = error.sqlite_error_code() == Some(rusqlite::ErrorCode::CannotOpen);
+    match from_sqlite(error) {
+        StoreError::Unavailable(_) if !is_missing => StoreError::Unavailable(text),
+        StoreError::Full(_) => StoreError::Full(text),
+        _ => StoreError::Unusable(text),
+    }
 }
 
 /// Brings the schema up to date. Safe when several processes start at once (one waits for the other) and when
