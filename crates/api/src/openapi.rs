@@ -92,6 +92,16 @@ impl Operation {
         self
     }
 
+    /// Operations that take the id which the last answer gives.
+    fn links(mut self, operations: &[&str], id: &str) -> Self {
+        if let Some((_, answer)) = self.answers.last_mut() {
+            for operation in operations {
+                answer["links"][*operation] = json!({ "operationId": operation, "parameters": { "id": id } });
+            }
+        }
+        self
+    }
+
     /// Several reasons for one status are listed together.
     fn problem(mut self, status: u16, reason: &str) -> Self {
         match self.problems.iter_mut().find(|(known, _)| *known == status) {

@@ -26,6 +26,7 @@ pub fn send() -> Operation {
     .problem(429, "The company's daily limit is reached (DAILY_LIMIT_EXCEEDED).")
     .answer(202, "Taken", "Receipt", &receipt_example("ENQUEUED"))
     .header("Idempotent-Replayed", replayed())
+    .links(LINKS, "$response.body#/outboxId")
 }
 
 pub fn batch() -> Operation {
@@ -92,7 +93,11 @@ pub fn raw() -> Operation {
     .problem(429, "The company's daily limit is reached (DAILY_LIMIT_EXCEEDED).")
     .answer(202, "Taken", "Receipt", &receipt_example("ACCEPTED"))
     .header("Idempotent-Replayed", replayed())
+    .links(LINKS, "$response.body#/outboxId")
 }
+
+/// What can be asked about an email that was taken.
+const LINKS: &[&str] = &["getEmail", "getEmailEvents", "getEmailContent", "cancelEmail", "retryEmail"];
 
 const UNACCEPTABLE: &str = "Well-formed, but not acceptable: UNSAFE_HTML, NO_SENDER, SENDER_NOT_ALLOWED, \
 UNKNOWN_PROVIDER, UNKNOWN_RETRY_POLICY, TEMPLATE_NOT_FOUND, DOCUMENT_KEYS_MISSING, IDEMPOTENCY_KEY_REUSED.";
@@ -144,5 +149,9 @@ fn with_index(index: usize, mut receipt: Value) -> Value {
 
 /// Named here because only this area uses it.
 pub fn batch_schema() -> Value {
-    json!({ "type": "array", "minItems": 1, "maxItems": BATCH_EMAILS_MAX, "items": reference("Send") })
+    let item = json!({
+        "anyOf": [reference("Send"), {}],
+        "description": "The body of a send. Whatever is none is rejected for itself, the others are taken.",
+    });
+    json!({ "type": "array", "minItems": 1, "maxItems": BATCH_EMAILS_MAX, "items": item })
 }

@@ -126,7 +126,7 @@ fn company_properties() -> Value {
         "disabled": { "type": ["boolean", "null"], "description": "Refuses its keys and lets its emails wait." },
         "from": nullable(text_of("The sender of emails that name none: an address, or Name <address>.")),
         "senders": { "type": ["array", "null"], "maxItems": limit::SENDERS_MAX, "items": text(), "description": "Whom else it may send as: addresses and whole domains (@example.com)." },
-        "route": { "type": ["array", "null"], "minItems": 1, "maxItems": limit::ROUTE_MAX, "items": text(), "description": "Names of providers, in order." },
+        "route": { "type": ["array", "null"], "minItems": 1, "maxItems": limit::ROUTE_MAX, "items": { "type": "string", "minLength": 1 }, "description": "Names of providers, in order." },
         "weight": whole(limit::WEIGHT_MAX, "Its share of the workers against other companies."),
         "concurrencyMax": whole(limit::CONCURRENCY_MAX, "Its emails in flight at once."),
         "ratePerSec": whole(limit::RATE_PER_SEC_MAX, "Its emails started per second."),
