@@ -56,7 +56,7 @@ async fn router() -> (Router, String) {
     store.add_company(company.clone()).await.expect("a company");
     let key = make_key(company.id, KeyMode::Test, vec![Scope::Send], None, None, START);
     store.add_key(key.record).await.expect("a key");
-    let capture: Arc<dyn Provider> = Arc::new(CaptureProvider);
+    let capture: Arc<dyn Provider> = Arc::new(CaptureProvider::default());
     let fast = RetryPolicy::fast();
     let day = Duration::from_secs(24 * 3600);
     let gateway = Gateway {

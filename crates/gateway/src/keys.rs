@@ -225,3 +225,129 @@ fn make_room<T>(map: &mut HashMap<[u8; 32], T>, is_fresh: impl Fn(&T) -> bool) {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use store_sqlite::SqliteStore;
+    use testkit::{ManualClock, START, a_company};
+
+    use super::*;
+
+    struct World {
+        store: Arc<dyn Store>,
+        clock: Arc<ManualClock>,
+        ring: KeyRing,
+        company: Company,
+        key: NewKey,
+    }
+
+    async fn world(expires_at: Option<Timestamp>) -> World {
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().await.expect("a store"));
+        let clock = Arc::new(ManualClock::default());
+        let company = a_company("shop");
+        store.add_company(company.clone()).await.expect("a company");
+        let key = make_key(company.id, KeyMode::Live, vec![Scope::Send], None, expires_at, START);
+        store.add_key(key.record.clone()).await.expect("a key");
+        let ring = KeyRing::new(Arc::clone(&store), Arc::clone(&clock) as Arc<dyn Clock>);
+        World { store, clock, ring, company, key }
+    }
+
+    impl World {
+        async fn outcome(&self) -> &'static str {
+            match self.ring.authenticate(self.key.text.expose()).await {
+                Ok(_) => "admitted",
+                Err(Denied::Unknown) => "unknown",
+                Err(Denied::Revoked) => "revoked",
+                Err(Denied::Expired) => "expired",
+                Err(Denied::CompanyDisabled) => "disabled",
+                Err(Denied::Store(_)) => "store",
+            }
+        }
+
+        fn pass(&self, secs: u64) {
+            self.clock.advance(Duration::from_secs(secs));
+        }
+    }
+
+    #[tokio::test]
+    async fn keys_have_256_bits_and_a_mode() {
+        let world = world(None).await;
+        let text = world.key.text.expose();
+        assert!(text.starts_with("live_") && text.len() == 5 + 43, "{}", text.len());
+        assert_eq!(world.key.record.prefix, text[..PREFIX_LENGTH]);
+        assert!(!format!("{:?}", world.key).contains(text), "a key prints masked");
+    }
+
+    #[tokio::test]
+    async fn what_is_remembered_grows_old() {
+        let world = world(None).await;
+        assert_eq!(world.outcome().await, "admitted");
+        world.store.revoke_key(world.company.id, world.key.record.id, START).await.expect("revoked");
+        world.pass(4);
+        assert_eq!(world.outcome().await, "admitted", "still remembered");
+        world.pass(1);
+        assert_eq!(world.outcome().await, "revoked", "asked again after five seconds");
+    }
+
+    #[tokio::test]
+    async fn changes_made_here_count_at_once() {
+        let world = world(None).await;
+        assert_eq!(world.outcome().await, "admitted");
+        let disabled = Company { disabled_at: Some(START), ..world.company.clone() };
+        world.store.update_company(disabled).await.expect("updated");
+        world.ring.forget_company(world.company.id);
+        assert_eq!(world.outcome().await, "disabled");
+    }
+
+    #[tokio::test]
+    async fn a_remembered_key_still_expires() {
+        let world = world(Some(START.plus(Duration::from_secs(2)))).await;
+        assert_eq!(world.outcome().await, "admitted");
+        world.pass(2);
+        assert_eq!(world.outcome().await, "expired");
+    }
+
+    #[tokio::test]
+    async fn unknown_keys_are_remembered_briefly() {
+        let world = world(None).await;
+        let other = make_key(world.company.id, KeyMode::Test, vec![], None, None, START);
+        let known = |found: Result<Arc<Caller>, Denied>| found.is_ok();
+        assert!(!known(world.ring.authenticate(other.text.expose()).await));
+        world.store.add_key(other.record).await.expect("a key");
+        assert!(!known(world.ring.authenticate(other.text.expose()).await), "still remembered as unknown");
+        world.pass(2);
+        assert!(known(world.ring.authenticate(other.text.expose()).await));
+    }
+
+    #[tokio::test]
+    async fn uses_are_noted_in_batches() {
+        let world = world(None).await;
+        world.outcome().await;
+        world.pass(3);
+        world.outcome().await;
+        let noted = || async {
+            let keys = world.store.keys(world.company.id).await.expect("keys");
+            keys[0].last_used_at
+        };
+        assert_ne!(noted().await, Some(START.plus(Duration::from_secs(3))), "waits for its batch");
+        world.ring.flush_uses().await.expect("written");
+        assert_eq!(noted().await, Some(START.plus(Duration::from_secs(3))));
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut map: HashMap<[u8; 32], Timestamp> = HashMap::new();
+        for n in 0..(REMEMBERED_MAX as u64 * 3) {
+            make_room(&mut map, |_| true);
+            map.insert(hash_key(&n.to_string()), START);
+        }
+        assert!(map.len() <= REMEMBERED_MAX);
+    }
+
+    #[test]
+    fn a_clock_set_back_makes_everything_stale() {
+        let later = START.plus(Duration::from_secs(60));
+        assert!(!is_fresh(later, START, KNOWN_FOR));
+        assert!(is_fresh(START, START, KNOWN_FOR));
+    }
+}

@@ -5,7 +5,8 @@
 //! verdict, pure). `sweep` repairs what crashes leave behind and expires what is too old, `intake` checks what
 //! was accepted unchecked, `replay` takes dead letters back, `lookup` reads for the API. Beside them: `route` (which
 //! provider, which sender), `flight` (an attempt as its worker sees it), `caution` (emails that may have brought a
-//! worker down), `company_cache`, `observe` (every metric, named once).
+//! worker down), `company_cache`, `observe` (every metric, named once), `keys` (who calls), `documents` (CPF and CNPJ
+//! under lock).
 
 pub mod accept;
 pub mod attempt;

@@ -243,7 +243,7 @@ fn content() -> Value {
         "id": id(),
         "kind": { "type": "string", "enum": ["composed", "raw"] },
         "sizeBytes": whole(),
-        "html": { "type": "string", "description": "Absent when the email was handed in as an .eml." },
+        "html": { "type": "string", "description": "Absent when an .eml was handed in that has none." },
         "text": text(),
         "attachments": { "type": "array", "items": attachment },
     });

@@ -86,12 +86,15 @@ pub fn event(event: &Event) -> Value {
     json!({ "type": event.kind.as_str(), "createdAt": event.at.to_rfc3339(), "metadata": event.metadata })
 }
 
-/// What was sent. An .eml is not taken apart: it can be downloaded as it is.
+/// What was sent. Of an .eml only the html it shows; the rest can be downloaded as it is.
 pub fn content(email: &Email, content: &Content) -> Value {
     let mut json = Object::default();
     json.put("id", email.id.to_string()).put("sizeBytes", email.size_bytes);
     match content {
-        Content::Raw(_) => json.put("kind", "raw").put("attachments", Vec::<Value>::new()),
+        Content::Raw(eml) => json
+            .put("kind", "raw")
+            .maybe("html", message::html_of(eml))
+            .put("attachments", Vec::<Value>::new()),
         Content::Composed { html, text, attachments } => json
             .put("kind", "composed")
             .put("html", html.as_str())

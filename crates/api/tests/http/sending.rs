@@ -191,6 +191,8 @@ async fn an_eml_is_taken_as_it_is() {
         world.gateway.store.content(world.shop.id, id.parse().expect("an id")).await.expect("a store");
     assert_eq!(stored, Some(Content::Raw(eml.as_bytes().to_vec())));
     assert_eq!(email["status"], Status::Accepted.as_str());
+    let content = world.get(&format!("/v1/emails/{id}/content")).key(&world.live).send().await.json();
+    assert_eq!((&content["kind"], content.get("html")), (&json!("raw"), None));
 
     let foreign = eml.replace("shop@shop.example", "ceo@bank.example");
     let cases = [

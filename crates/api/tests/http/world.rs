@@ -95,8 +95,8 @@ pub async fn world_of(wanted: Wanted) -> World {
 fn gateway(store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Gateway {
     let policies = [RetryPolicy::fast(), RetryPolicy::patient()];
     let day = Duration::from_secs(24 * 3600);
-    let capture: Arc<dyn Provider> = Arc::new(CaptureProvider);
-    let relay: Arc<dyn Provider> = Arc::new(CaptureProvider);
+    let capture: Arc<dyn Provider> = Arc::new(CaptureProvider::default());
+    let relay: Arc<dyn Provider> = Arc::new(CaptureProvider::default());
     Gateway {
         queue: Arc::new(StoreQueue::new(Arc::clone(&store))),
         store,
