@@ -138,7 +138,7 @@ pub fn gateway(config: &Config, store: Arc<dyn Store>) -> anyhow::Result<Gateway
 
 fn provider(choice: &ProviderChoice) -> anyhow::Result<Arc<dyn Provider>> {
     Ok(match choice {
-        ProviderChoice::Capture => Arc::new(CaptureProvider),
+        ProviderChoice::Capture(config) => Arc::new(CaptureProvider::new(*config)),
         ProviderChoice::Smtp(config) => Arc::new(SmtpProvider::new(config.clone())?),
     })
 }
@@ -146,7 +146,7 @@ fn provider(choice: &ProviderChoice) -> anyhow::Result<Arc<dyn Provider>> {
 /// Whether a provider can be reached, for people.
 pub async fn reach(choice: &ProviderChoice) -> anyhow::Result<String> {
     match choice {
-        ProviderChoice::Capture => Ok("keeps all mail, sends none".to_owned()),
+        ProviderChoice::Capture(_) => Ok("keeps all mail, sends none".to_owned()),
         ProviderChoice::Smtp(config) => {
             let place = format!("{}:{}", config.host, config.port);
             let connected = tokio::net::TcpStream::connect((config.host.as_str(), config.port)).await;

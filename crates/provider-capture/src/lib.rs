@@ -1,6 +1,8 @@
 //! The provider that sends nothing: it takes every email, and the mailbox people look into is the store's emails
 //! whose provider is `capture`, so nothing is kept here. A few addresses play the outcomes a real provider may have.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use model::email::Outgoing;
 use model::{Address, Category, ErrorCode};
@@ -9,8 +11,38 @@ use provider::{Provider, Receipt, SendError, Taken};
 /// The domain whose mailboxes play an outcome; anything after a `+` is the caller's own.
 pub const SANDBOX_DOMAIN: &str = "posthaste.test";
 
+/// The longest a capture provider may be told to take.
+const LATENCY_MAX: Duration = Duration::from_secs(25);
+
+/// How a capture provider behaves: `capture:?latency_ms=50` plays one that takes its time, for load tests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CaptureConfig {
+    pub latency: Duration,
+}
+
+/// The text is no way to describe a capture provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a capture mailbox needs no url; to play a slow provider use capture:?latency_ms=50 (up to 25000)")]
+pub struct InvalidCaptureUrl;
+
+impl CaptureConfig {
+    pub fn parse(url: &str) -> Result<Self, InvalidCaptureUrl> {
+        let millis = url.strip_prefix("capture:?latency_ms=").and_then(|text| text.parse().ok());
+        let latency = millis.map(Duration::from_millis).filter(|latency| *latency <= LATENCY_MAX);
+        latency.map(|latency| Self { latency }).ok_or(InvalidCaptureUrl)
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default)]
-pub struct CaptureProvider;
+pub struct CaptureProvider {
+    config: CaptureConfig,
+}
+
+impl CaptureProvider {
+    pub fn new(config: CaptureConfig) -> Self {
+        Self { config }
+    }
+}
 
 #[async_trait]
 impl Provider for CaptureProvider {
@@ -19,6 +51,9 @@ impl Provider for CaptureProvider {
     }
 
     async fn send(&self, email: &Outgoing) -> Result<Receipt, SendError> {
+        if !self.config.latency.is_zero() {
+            tokio::time::sleep(self.config.latency).await;
+        }
         match played_failure(&email.envelope.to) {
             Some((_, code, category, detail)) => Err(SendError {
                 code: ErrorCode::new(code),
@@ -100,7 +135,7 @@ mod tests {
         ];
         for (address, expected) in cases {
             let email = to(address);
-            match (CaptureProvider.send(&email).await, expected) {
+            match (CaptureProvider::default().send(&email).await, expected) {
                 (Ok(receipt), None) => {
                     assert_eq!(receipt.message_id, Some(format!("capture-{}", email.id)), "{address}");
                 }
@@ -115,6 +150,18 @@ mod tests {
 
     #[test]
     fn it_says_what_it_is() {
-        assert_eq!(CaptureProvider.kind(), "capture");
+        assert_eq!(CaptureProvider::default().kind(), "capture");
+    }
+
+    #[test]
+    fn only_a_latency_can_be_asked_for() {
+        let millis = |text: &str| CaptureConfig::parse(text).map(|config| config.latency.as_millis());
+        assert_eq!(millis("capture:?latency_ms=50"), Ok(50));
+        assert_eq!(millis("capture:?latency_ms=25000"), Ok(25_000));
+        for wrong in
+            ["", "capture:", "capture:?latency_ms=", "capture:?latency_ms=25001", "smtp://x", "capture:?x=1"]
+        {
+            assert_eq!(millis(wrong), Err(InvalidCaptureUrl), "{wrong}");
+        }
     }
 }

@@ -102,8 +102,11 @@ async fn read_status(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> anyhow::Re
             bail!("the server closed a connection in the middle of an answer");
         }
         let Some(end) = buffer.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { continue };
-        let head = std::str::from_utf8(&buffer[..end]).context("the answer's head is not text")?.to_ascii_lowercase();
-        let status = head.split(' ').nth(1).and_then(|text| text.parse().ok()).context("the answer has no status")?;
+        let head = std::str::from_utf8(&buffer[..end])
+            .context("the answer's head is not text")?
+            .to_ascii_lowercase();
+        let status =
+            head.split(' ').nth(1).and_then(|text| text.parse().ok()).context("the answer has no status")?;
         let length: usize = head
             .lines()
             .find_map(|line| line.strip_prefix("content-length:"))
@@ -147,8 +150,8 @@ impl Body {
 /// An order confirmation of about that size: markup that repeats and words and numbers that do not.
 fn receipt(bytes: usize) -> String {
     const WORDS: [&str; 12] = [
-        "copper", "lantern", "walnut", "shelf", "linen", "basket", "garden", "chair", "kettle", "violet", "harbour",
-        "mirror",
+        "copper", "lantern", "walnut", "shelf", "linen", "basket", "garden", "chair", "kettle", "violet",
+        "harbour", "mirror",
     ];
     let mut html = String::from(
         "<!DOCTYPE html><html><head><style>td{padding:4px;font-family:Arial,sans-serif}</style></head>\

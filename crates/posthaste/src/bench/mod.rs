@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use model::{Clock as _, Company, CompanyId, CompanySettings, EventKind, KeyMode, Mailbox, Scope, Status, SystemClock};
+use model::{
+    Clock as _, Company, CompanyId, CompanySettings, EventKind, KeyMode, Mailbox, Scope, Status, SystemClock,
+};
 use serde_json::{Value, json};
 use store::{EmailFilter, Store};
 
@@ -186,8 +188,13 @@ impl Bench {
         let now = SystemClock.now();
         let from = Mailbox::parse("Bench <bench@example.com>").context("the sender is fine")?;
         let settings = CompanySettings { from: Some(from), ..CompanySettings::default() };
-        let company =
-            Company { id: CompanyId::new(now), name: "bench".into(), settings, created_at: now, disabled_at: None };
+        let company = Company {
+            id: CompanyId::new(now),
+            name: "bench".into(),
+            settings,
+            created_at: now,
+            disabled_at: None,
+        };
         let id = company.id;
         store.add_company(company).await?;
         let key = gateway::keys::make_key(id, KeyMode::Live, vec![Scope::Send], None, None, now);
@@ -195,7 +202,13 @@ impl Bench {
         Ok(Self { folder, store, company: id, key: key.text.expose().clone() })
     }
 
-    async fn post(&self, args: &Args, server: &Server, count: u64, rate: Option<f64>) -> anyhow::Result<Answers> {
+    async fn post(
+        &self,
+        args: &Args,
+        server: &Server,
+        count: u64,
+        rate: Option<f64>,
+    ) -> anyhow::Result<Answers> {
         let load = Load {
             address: server.address,
             key: self.key.clone(),
@@ -244,7 +257,7 @@ fn write_config(folder: &Path, args: &Args) -> anyhow::Result<()> {
     let database = folder.join("bench.db");
     let config = format!(
         "[store]\nurl = \"sqlite:{}\"\n[worker]\nconcurrency = {}\n[providers.bench]\nkind = \"capture\"\n\
-         latency_ms = {}\n[routes]\ndefault = [\"bench\"]\n[limits]\nrequests_per_sec = 1000000\n\
+         url = \"capture:?latency_ms={}\"\n[routes]\ndefault = [\"bench\"]\n[limits]\nrequests_per_sec = 1000000\n\
          [log]\nlevel = \"warn\"\n",
         database.display(),
         args.concurrency,

@@ -70,7 +70,12 @@ impl Server {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("cannot read /proc")?;
         let after_name = stat.rsplit_once(')').context("/proc is not as expected")?.1;
         let fields: Vec<&str> = after_name.split_whitespace().collect();
-        let ticks: f64 = fields.get(11..13).context("/proc is not as expected")?.iter().flat_map(|text| text.parse::<f64>()).sum();
+        let ticks: f64 = fields
+            .get(11..13)
+            .context("/proc is not as expected")?
+            .iter()
+            .flat_map(|text| text.parse::<f64>())
+            .sum();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
         let peak_kb: f64 = status
             .lines()

@@ -169,7 +169,12 @@ fn greet(session: &Session, args: &Args, address: SocketAddr, key: &str) -> anyh
     // Without a configuration the other commands look for posthaste.db right here.
     let is_here = args.data_dir.as_os_str() == "." && !std::path::Path::new(crate::config::FILE).exists();
     let store = if is_here { String::new() } else { format!("--store sqlite:{database} ") };
-    out.line(format!("  posthaste {store}show <id>"))?;
+    out.line(format!("  {} {store}show <id>", invoked_as()))?;
     out.line("\nCtrl-C stops it.\n")?;
     Ok(())
+}
+
+/// The program under the name it was called by, so that the line printed works when it is pasted.
+fn invoked_as() -> String {
+    std::env::args().next().unwrap_or_else(|| "posthaste".to_owned())
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use provider_capture::CaptureConfig;
 use provider_smtp::SmtpConfig;
 
 /// Kinds of provider that a later version will have.
@@ -39,7 +40,7 @@ impl StoreChoice {
 /// A provider that was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProviderChoice {
-    Capture,
+    Capture(CaptureConfig),
     Smtp(SmtpConfig),
 }
 
@@ -51,6 +52,11 @@ pub struct WrongProvider {
 }
 
 impl ProviderChoice {
+    /// The mailbox that is always there.
+    pub fn capture() -> Self {
+        Self::Capture(CaptureConfig::default())
+    }
+
     pub fn parse(name: &str, kind: Option<&str>, url: Option<&str>) -> Result<Self, WrongProvider> {
         let wrong = |setting, what: String| Err(WrongProvider { setting, what });
         let Some(kind) = kind else {
@@ -69,8 +75,11 @@ impl ProviderChoice {
             );
         }
         match (kind, url) {
-            ("capture", None) => Ok(Self::Capture),
-            ("capture", Some(_)) => wrong("url", "a capture mailbox has no url; remove it".to_owned()),
+            ("capture", None) => Ok(Self::capture()),
+            ("capture", Some(url)) => match CaptureConfig::parse(url) {
+                Ok(config) => Ok(Self::Capture(config)),
+                Err(error) => wrong("url", error.to_string()),
+            },
             ("smtp", None) => wrong("url", "is missing; give it smtp://user:password@host:587".to_owned()),
             ("smtp", Some(url)) => match SmtpConfig::parse(url) {
                 Ok(config) => Ok(Self::Smtp(config)),

@@ -12,7 +12,7 @@ use crate::wire::choices::ProviderChoice;
 
 impl Reader<'_> {
     pub(super) fn providers(&mut self) -> BTreeMap<String, ProviderChoice> {
-        let mut providers = BTreeMap::from([(gateway::CAPTURE.to_owned(), ProviderChoice::Capture)]);
+        let mut providers = BTreeMap::from([(gateway::CAPTURE.to_owned(), ProviderChoice::capture())]);
         for name in self.names("providers") {
             if !self.is_good_name("providers", &name) {
                 continue;
