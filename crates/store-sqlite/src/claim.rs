@@ -20,6 +20,9 @@ const CANDIDATES_MAX: u32 = 256;
 const LOOKS_MAX: u32 = 20_000;
 /// Rounds of handing out: slots that a company could not fill go to the others.
 const ROUNDS_MAX: u32 = 4;
+/// Emails past their time that one claim ends on its way. A backlog that has expired as a whole is the sweep's
+/// work; the writer has others to serve.
+const EXPIRED_MAX: u32 = 1_000;
 /// A rate is kept over any second; starts are remembered in steps of this many milliseconds.
 const STEP_MS: i64 = 10;
 
@@ -46,7 +49,7 @@ fn claim_batch(
     request: &ClaimRequest,
 ) -> Result<Vec<(i64, Claim)>, StoreError> {
     let mut candidates = find_candidates(work.connection, fairness, request)?;
-    let mut batch = Batch { request, claimed: Vec::new(), size_bytes: 0 };
+    let mut batch = Batch { request, claimed: Vec::new(), size_bytes: 0, expired: 0 };
     for _ in 0..ROUNDS_MAX {
         if candidates.is_empty() || batch.is_full() {
             break;
@@ -79,6 +82,7 @@ struct Batch<'a> {
     request: &'a ClaimRequest,
     claimed: Vec<(i64, Claim)>,
     size_bytes: u64,
+    expired: u32,
 }
 
 impl Batch<'_> {
@@ -87,7 +91,9 @@ impl Batch<'_> {
     }
 
     fn is_full(&self) -> bool {
-        self.free_slots() == 0 || self.size_bytes >= self.request.size_bytes_max
+        self.free_slots() == 0
+            || self.size_bytes >= self.request.size_bytes_max
+            || self.expired >= EXPIRED_MAX
     }
 
     /// Claims up to `share` emails of a company, its first priority first. Returns how many.
@@ -126,6 +132,7 @@ impl Batch<'_> {
             for due in due {
                 if due.expires_at <= self.request.now {
                     crate::outbox::expire_row(work, due.seq, due.status, None, self.request.now)?;
+                    self.expired += 1;
                 } else {
                     self.lease(work, &due)?;
                     count += 1;
