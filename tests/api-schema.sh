@@ -7,7 +7,7 @@
 # POSTHASTE_SCHEMA_SEED       another seed than the fixed one
 set -euo pipefail
 binary=$(realpath "${1:?usage: tests/api-schema.sh BINARY}")
-examples=${POSTHASTE_SCHEMA_EXAMPLES:-40}
+examples=${POSTHASTE_SCHEMA_EXAMPLES:-100}
 seed=${POSTHASTE_SCHEMA_SEED:-20261115}
 root=$(realpath "$(dirname "$0")/..")
 python=${POSTHASTE_TEST_PYTHON:-$root/target/peers/venv/bin/python}
@@ -52,7 +52,8 @@ key=$(sed -n 's/^ *key  *\(test_[^ ]*\).*/\1/p' server.log | head -n 1)
 
 echo "seed $seed, $examples examples for each operation"
 status=0
-"$(dirname "$python")/schemathesis" run "http://127.0.0.1:$port/openapi.json" \
+PYTHONPATH=$root/tests/peers SCHEMATHESIS_HOOKS=schema_hooks \
+    "$(dirname "$python")/schemathesis" run "http://127.0.0.1:$port/openapi.json" \
     --header "X-API-Key: $key" \
     --checks not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance \
     --max-examples "$examples" --seed "$seed" --generation-database none --suppress-health-check too_slow \
