@@ -20,6 +20,8 @@ pub async fn nothing_is_claimed_before_it_is_due(store: &dyn Store) {
     let id = stored(store, NewEmail { due_at: at_millis(5_000), ..an_email(company) }).await;
     assert_eq!(claimed_ids(store, START, 10).await, []);
     assert_eq!(claimed_ids(store, at_millis(4_999), 10).await, []);
+    let other = stored(store, an_email(company)).await;
+    assert_eq!(claimed_ids(store, at_millis(4_999), 10).await, [other], "nor in the company of one that is");
     assert_eq!(claimed_ids(store, at_millis(5_000), 10).await, [id]);
 }
 

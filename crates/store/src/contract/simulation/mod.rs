@@ -86,6 +86,8 @@ pub async fn run(store: &dyn Store, seed: u64, steps: u32) {
 /// A claim in a worker's hands.
 #[derive(Debug, Clone)]
 struct InHand {
+    /// As the claim gave it; outdated once the attempt has begun.
+    claimed: Guard,
     guard: Guard,
     expires_at: Timestamp,
     stage: Stage,

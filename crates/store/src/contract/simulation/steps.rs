@@ -50,7 +50,12 @@ impl Simulation<'_> {
             let times = (claim.claimed_at, claim.lease_until);
             ensure(times == (now, until), || format!("claim has times {times:?}"))?;
             let (guard, expires_at) = (claim.guard, claim.expires_at);
-            self.workers[worker].hands.push(InHand { guard, expires_at, stage: Stage::Claimed });
+            self.workers[worker].hands.push(InHand {
+                claimed: guard,
+                guard,
+                expires_at,
+                stage: Stage::Claimed,
+            });
         }
         self.touched.extend(ids);
         Ok(())
@@ -144,8 +149,9 @@ impl Simulation<'_> {
         let Some((worker, number)) = self.one_of(&hands) else { return Ok(()) };
         let hand = self.workers[worker].hands.swap_remove(number);
         let (verdict, events) = self.verdict_of(&hand);
-        let settlement =
-            Settlement { guard: hand.guard, by: SettledBy::Worker, verdict, events, now: self.now };
+        // Now and then by a part of the worker that has not heard of the begin.
+        let guard = if self.dice.random_bool(0.05) { hand.claimed } else { hand.guard };
+        let settlement = Settlement { guard, by: SettledBy::Worker, verdict, events, now: self.now };
         self.settled.push(settlement.clone());
         if self.settled.len() > SETTLED_MAX {
             self.settled.remove(0);
