@@ -13,13 +13,10 @@ pub struct History {
     pub calls: Vec<Timestamp>,
     pub sent: usize,
     pub released: usize,
-    pub leases_lost: usize,
     pub lost_at_provider: usize,
     pub late_results: usize,
     /// When it was recorded that the provider may or may not have taken it.
     pub doubts: Vec<Timestamp>,
-    /// The longest time between the last sign of a worker and the record that it was lost.
-    pub unnoticed_ms_max: i64,
 }
 
 impl History {
@@ -56,7 +53,7 @@ impl History {
                 self.doubts.push(event.at);
                 self.within_attempt(event.kind);
             }
-            EventKind::LeaseLost => self.lose(event, last),
+            EventKind::LeaseLost => self.lose(event),
             EventKind::Sent => {
                 self.sent += 1;
                 self.step(Move::Send, event.kind);
@@ -86,15 +83,12 @@ impl History {
         }
     }
 
-    fn lose(&mut self, event: &Event, last: Option<&Event>) {
+    fn lose(&mut self, event: &Event) {
         self.within_attempt(event.kind);
-        self.leases_lost += 1;
         if is_at_provider(event) {
             self.lost_at_provider += 1;
             self.doubts.push(event.at);
         }
-        let unnoticed_ms = last.map_or(0, |last| event.at.millis() - last.at.millis());
-        self.unnoticed_ms_max = self.unnoticed_ms_max.max(unnoticed_ms);
     }
 
     fn within_attempt(&mut self, kind: EventKind) {

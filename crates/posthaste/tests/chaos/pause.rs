@@ -74,8 +74,14 @@ async fn process_paused_worker_changes_nothing() {
 
     follower.read_on();
     let stored = stored::read(&rig.database(), COMPANY).await;
-    let evidence =
-        Evidence { seed: plan.seed, faults: plan.faults, receipts, provider: follower.ledger, stored };
+    let evidence = Evidence {
+        seed: plan.seed,
+        faults: plan.faults,
+        restarts: vec![],
+        receipts,
+        provider: follower.ledger,
+        stored,
+    };
     let verdict = Verdict::of(&evidence);
     println!("{verdict} late_results={}", verdict.late_results);
     let fails = verdict.breaks_promises() || !is_drained;

@@ -64,6 +64,11 @@ impl Plan {
         (self.emails / 10).clamp(100, 500)
     }
 
+    /// How many more emails come in all at once around a fault, so that it finds acceptance at its busiest.
+    pub fn rush(&self) -> usize {
+        self.emails / (2 * self.faults.max(1))
+    }
+
     /// Choices that do not depend on how many others were made before.
     pub fn dice(&self, purpose: u64) -> StdRng {
         StdRng::seed_from_u64(self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(purpose))
@@ -73,7 +78,7 @@ impl Plan {
     /// none so late that the load would be over.
     pub fn fault_times(&self) -> Vec<usize> {
         let mut dice = self.dice(1);
-        let span = (self.emails - self.backlog_max().min(self.emails)) as f64;
+        let span = self.emails.saturating_sub(self.backlog_max() + self.rush()) as f64;
         let share = span / self.faults.max(1) as f64;
         (0..self.faults).map(|fault| ((fault as f64 + dice.random::<f64>()) * share) as usize).collect()
     }

@@ -38,6 +38,7 @@ async fn process_termination_loses_and_doubles_nothing() {
     let evidence = Evidence {
         seed: plan.seed,
         faults: plan.faults,
+        restarts: vec![],
         receipts: load.receipts(),
         provider: follower.ledger,
         stored: stored::read(&rig.database(), COMPANY).await,

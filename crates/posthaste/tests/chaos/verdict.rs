@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use model::{EmailId, ErrorCode, Status, Timestamp};
+use model::{EmailId, ErrorCode, EventKind, Status, Timestamp};
 
 use crate::history::History;
 use crate::load::Receipt;
@@ -18,6 +18,8 @@ const COMPLAINTS_SHOWN: usize = 30;
 pub struct Evidence {
     pub seed: u64,
     pub faults: usize,
+    /// When a process was started after the one before had died.
+    pub restarts: Vec<Timestamp>,
     pub receipts: Vec<Option<Receipt>>,
     pub provider: ProviderLedger,
     pub stored: Emails,
@@ -52,7 +54,8 @@ pub struct Verdict {
     pub late_results: usize,
     /// Attempts that were received and neither called a provider nor were given back.
     pub vanished_attempts: usize,
-    pub unnoticed_ms_max: i64,
+    /// The longest time from a restart to the moment at which the last of the emails of the dead was taken over.
+    pub resumed_ms_max: i64,
     pub complaints: Vec<String>,
 }
 
@@ -64,6 +67,7 @@ impl Verdict {
         for (id, stored) in &evidence.stored {
             let copies = evidence.provider.copies.get(id).map_or(&[][..], Vec::as_slice);
             verdict.judge(*id, stored, copies);
+            verdict.judge_resumption(stored, &evidence.restarts);
         }
         verdict
     }
@@ -107,10 +111,19 @@ impl Verdict {
         self.judge_copies(id, stored, copies, &history);
         self.judge_history(id, stored, copies, &history);
         self.in_flight += history.lost_at_provider;
-        self.leases_lost += history.leases_lost;
         self.released += history.released;
         self.late_results += history.late_results;
-        self.unnoticed_ms_max = self.unnoticed_ms_max.max(history.unnoticed_ms_max);
+    }
+
+    fn judge_resumption(&mut self, stored: &Stored, restarts: &[Timestamp]) {
+        for lost_at in
+            stored.events.iter().filter(|event| event.kind == EventKind::LeaseLost).map(|event| event.at)
+        {
+            self.leases_lost += 1;
+            let restart = restarts.iter().rfind(|restart| **restart <= lost_at);
+            let resumed_ms = restart.map_or(0, |restart| lost_at.millis() - restart.millis());
+            self.resumed_ms_max = self.resumed_ms_max.max(resumed_ms);
+        }
     }
 
     fn judge_end(&mut self, id: EmailId, stored: &Stored, copies: &[Timestamp]) {
@@ -204,7 +217,7 @@ impl fmt::Display for Verdict {
         write!(f, "dup_unflagged={dup_unflagged} in_flight_at_kills={in_flight} ")?;
         write!(f, "regressions={} quarantined={} ", self.regressions, self.quarantined)?;
         write!(f, "failed={} leases_lost={} released={} ", self.failed, self.leases_lost, self.released)?;
-        write!(f, "unnoticed_ms_max={}", self.unnoticed_ms_max)
+        write!(f, "resumed_ms_max={}", self.resumed_ms_max)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The comparison has teeth: each case spoils one piece of good evidence and names the count that must notice.
 
-use model::{Event, EventKind};
+use model::Event;
 
 use super::*;
 
@@ -31,7 +31,14 @@ fn evidence() -> Evidence {
     let mut provider = ProviderLedger::default();
     provider.copies.insert(id(), vec![at(40), at(80)]);
     let receipt = Receipt { id: id(), cut_off: 0, garbled: 0, replayed: false };
-    Evidence { seed: 1, faults: 1, receipts: vec![Some(receipt)], provider, stored: [(id(), stored)].into() }
+    Evidence {
+        seed: 1,
+        faults: 1,
+        restarts: vec![at(45)],
+        receipts: vec![Some(receipt)],
+        provider,
+        stored: [(id(), stored)].into(),
+    }
 }
 
 impl Evidence {
@@ -50,6 +57,7 @@ fn good_evidence_breaks_no_promise() {
     assert!(!verdict.breaks_promises(), "{verdict:?}");
     assert_eq!((verdict.dup, verdict.dup_copies, verdict.in_flight), (1, 1, 1));
     assert_eq!((verdict.accepted, verdict.sent, verdict.leases_lost), (1, 1, 1));
+    assert_eq!(verdict.resumed_ms_max, 5);
 }
 
 type Spoil = fn(&mut Evidence);
