@@ -61,6 +61,8 @@ CREATE TABLE email_outbox (
     fence                 INTEGER NOT NULL DEFAULT 0,
     priority              INTEGER NOT NULL,
     due_at                INTEGER,
+    -- When an email that is still to be checked will be due.
+    due_after_intake      INTEGER,
     expires_at            INTEGER NOT NULL,
     lease_until           INTEGER,
     lease_owner           TEXT,

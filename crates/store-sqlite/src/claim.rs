@@ -68,11 +68,11 @@ fn claim_batch(
     Ok(batch.claimed)
 }
 
-/// Companies that used their share up and may have more room.
+/// Companies that did not come short and have room for more; one that got no share at all among them.
 fn still_hungry(candidates: Vec<Candidate>, shares: &[u32], given: &[u32]) -> Vec<Candidate> {
     let used_up = |(candidate, (&share, &count)): (Candidate, (&u32, &u32))| {
         let room = candidate.room - count.min(candidate.room);
-        (share > 0 && count == share && room > 0).then_some(Candidate { room, ..candidate })
+        (count == share && room > 0).then_some(Candidate { room, ..candidate })
     };
     candidates.into_iter().zip(shares.iter().zip(given)).filter_map(used_up).collect()
 }

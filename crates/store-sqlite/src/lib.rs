@@ -10,6 +10,7 @@ mod counts;
 mod dead_letters;
 mod error;
 mod fairness;
+mod intake;
 mod lookup;
 mod outbox;
 mod owners;

@@ -1,4 +1,5 @@
-//! The outbox: acceptance, intake, expiry, cancelling. Claims are in `claim`, attempts in `settle`.
+//! The outbox: acceptance, expiry, cancelling. Claims are in `claim`, attempts in `settle`, checking what was
+//! accepted unchecked in `intake`.
 
 use async_trait::async_trait;
 use model::attempt::LostLease;
@@ -15,7 +16,7 @@ use store::{
 
 use crate::error::from_sqlite;
 use crate::writer::Work;
-use crate::{SqliteStore, recipients, row, settle};
+use crate::{SqliteStore, intake, recipients, row, settle};
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
@@ -58,7 +59,7 @@ impl Outbox for SqliteStore {
     }
 
     async fn awaiting_intake(&self, limit: u32) -> Result<Vec<IntakeItem>, StoreError> {
-        self.reader.run(move |connection| awaiting_intake(connection, limit)).await
+        self.reader.run(move |connection| intake::awaiting(connection, limit)).await
     }
 
     async fn settle_intake(
@@ -68,7 +69,7 @@ impl Outbox for SqliteStore {
         events: Vec<Event>,
         now: Timestamp,
     ) -> Result<bool, StoreError> {
-        self.writer.run(move |work| settle_intake(work, item, &verdict, &events, now)).await
+        self.writer.run(move |work| intake::settle(work, item, &verdict, &events, now)).await
     }
 
     async fn cancel(&self, company: CompanyId, id: EmailId, now: Timestamp) -> Result<Cancelled, StoreError> {
@@ -179,8 +180,9 @@ fn insert_email(work: &mut Work<'_>, email: &NewEmail, block: &[u8]) -> Result<(
             "INSERT INTO email_outbox
                  (id, company_id, status, priority, due_at, expires_at, mode, to_email, subject, created_at,
                   updated_at, scheduled_at, ttl_ms, request_id, external_id, entity_id, recipient_id,
-                  recipient_external_id, size_bytes, content_ref, detail)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, 'db:', ?19)",
+                  recipient_external_id, size_bytes, content_ref, detail, due_after_intake)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, 'db:', ?19,
+                     ?20)",
         )
         .and_then(|mut statement| {
             statement.execute(rusqlite::params![
@@ -203,6 +205,7 @@ fn insert_email(work: &mut Work<'_>, email: &NewEmail, block: &[u8]) -> Result<(
                 email.recipient.as_ref().and_then(|recipient| recipient.external_id.as_ref()),
                 u64::try_from(email.content.size_bytes()).unwrap_or(u64::MAX),
                 Detail::of(email).encode(),
+                (!waits).then_some(email.due_at.millis()),
             ])
         })
         .map_err(from_sqlite)?;
@@ -212,16 +215,21 @@ fn insert_email(work: &mut Work<'_>, email: &NewEmail, block: &[u8]) -> Result<(
         .prepare_cached("INSERT INTO contents (email_seq, body) VALUES (?1, ?2)")
         .and_then(|mut statement| statement.execute((seq, block)))
         .map_err(from_sqlite)?;
-    for tag in &email.envelope.tags {
-        work.connection
+    add_tags(work.connection, &email.company.to_string(), seq, &email.envelope.tags)?;
+    let kind = if waits { EventKind::Enqueued } else { EventKind::Accepted };
+    row::add_events(work.connection, seq, &[Event::new(kind, email.created_at)])
+}
+
+pub fn add_tags(connection: &Connection, company: &str, seq: i64, tags: &[String]) -> Result<(), StoreError> {
+    for tag in tags {
+        connection
             .prepare_cached(
                 "INSERT OR IGNORE INTO email_tags (company_id, tag, email_seq) VALUES (?1, ?2, ?3)",
             )
-            .and_then(|mut statement| statement.execute((email.company.to_string(), tag, seq)))
+            .and_then(|mut statement| statement.execute((company, tag, seq)))
             .map_err(from_sqlite)?;
     }
-    let kind = if waits { EventKind::Enqueued } else { EventKind::Accepted };
-    row::add_events(work.connection, seq, &[Event::new(kind, email.created_at)])
+    Ok(())
 }
 
 fn expire(work: &mut Work<'_>, now: Timestamp, limit: u32) -> Result<u32, StoreError> {
@@ -281,100 +289,6 @@ pub fn expire_row(
         Event::new(EventKind::Expired, now)
     };
     row::add_events(work.connection, seq, &[event])
-}
-
-fn awaiting_intake(connection: &Connection, limit: u32) -> Result<Vec<IntakeItem>, StoreError> {
-    let mut statement = connection
-        .prepare_cached(
-            "SELECT id, company_id, version, (SELECT body FROM contents WHERE email_seq = seq) AS body
-             FROM email_outbox INDEXED BY outbox_intake WHERE status = 'ACCEPTED' ORDER BY seq LIMIT ?1",
-        )
-        .map_err(from_sqlite)?;
-    let read = |row: &rusqlite::Row<'_>| -> rusqlite::Result<(String, String, u64, Option<Vec<u8>>)> {
-        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
-    };
-    let rows = statement.query_map([limit], read).map_err(from_sqlite)?;
-    let mut items = Vec::new();
-    for row in rows {
-        let (id, company, version, block) = row.map_err(from_sqlite)?;
-        items.push(IntakeItem {
-            id: id.parse().map_err(|_| StoreError::Broken("an email's id cannot be read".into()))?,
-            company: company
-                .parse()
-                .map_err(|_| StoreError::Broken("a company's id cannot be read".into()))?,
-            version,
-            content: block.and_then(|block| content_codec::decode(&block).ok()),
-        });
-    }
-    Ok(items)
-}
-
-fn settle_intake(
-    work: &mut Work<'_>,
-    (id, version): (EmailId, u64),
-    verdict: &IntakeVerdict,
-    events: &[Event],
-    now: Timestamp,
-) -> Result<bool, StoreError> {
-    let found: Option<(i64, String, String, i64)> = work
-        .connection
-        .prepare_cached(
-            "SELECT seq, detail, company_id, coalesce(scheduled_at, created_at) FROM email_outbox
-             WHERE id = ?1 AND status = 'ACCEPTED' AND version = ?2",
-        )
-        .and_then(|mut statement| {
-            let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
-            statement.query_row((id.to_string(), version), read).optional()
-        })
-        .map_err(from_sqlite)?;
-    let Some((seq, detail, _company, due_at)) = found else { return Ok(false) };
-    match verdict {
-        IntakeVerdict::Passed { envelope } => {
-            let to = row::moved(work, Status::Accepted, Move::IntakePassed)?;
-            let detail = Detail::decode(&detail)
-                .ok_or_else(|| StoreError::Broken("detail of an email cannot be read".into()))?
-                .with_envelope(envelope);
-            work.connection
-                .prepare_cached(
-                    "UPDATE email_outbox SET status = ?2, version = version + 1, due_at = ?3, to_email = ?4,
-                         subject = ?5, detail = ?6, updated_at = ?7 WHERE seq = ?1",
-                )
-                .and_then(|mut statement| {
-                    statement.execute((
-                        seq,
-                        to.as_str(),
-                        due_at,
-                        envelope.to.expose(),
-                        envelope.subject.expose(),
-                        detail.encode(),
-                        now.millis(),
-                    ))
-                })
-                .map_err(from_sqlite)?;
-        }
-        IntakeVerdict::Refused { failure } => {
-            let to = row::moved(work, Status::Accepted, Move::IntakeFailed)?;
-            work.connection
-                .prepare_cached(
-                    "UPDATE email_outbox SET status = ?2, version = version + 1, failed_at = ?3, updated_at = ?3,
-                         last_failure_code = ?4, last_failure_category = ?5, last_failure_reason = ?6,
-                         last_failure_at = ?3 WHERE seq = ?1",
-                )
-                .and_then(|mut statement| {
-                    statement.execute((
-                        seq,
-                        to.as_str(),
-                        now.millis(),
-                        failure.code.as_str(),
-                        failure.category.as_str(),
-                        &failure.message,
-                    ))
-                })
-                .map_err(from_sqlite)?;
-        }
-    }
-    row::add_events(work.connection, seq, events)?;
-    Ok(true)
 }
 
 /// The row of a company's email, as far as cancelling and retrying need it.

@@ -37,7 +37,7 @@ impl Owners {
         };
         DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(cannot)?;
         let file = File::create(folder.join(worker.to_string())).map_err(cannot)?;
-        file.lock().map_err(cannot)?;
+        file.try_lock().map_err(|error| cannot(error.into()))?;
         self.mine.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(worker, file);
         Ok(())
     }
