@@ -21,7 +21,7 @@ use crate::{Cursor, EmailFilter, Settlement, Store, StoreError};
 use model::{Checked, Model, ensure};
 
 /// How many seeds a run tries unless POSTHASTE_SIM_SEEDS says otherwise: about a minute on two cores.
-pub const SEEDS: u64 = 1_600;
+pub const SEEDS: u64 = 3_200;
 pub const STEPS: u32 = 150;
 
 /// The run keeps clear of the very millisecond of an end, where "before" and "at" would have to be told apart: its
