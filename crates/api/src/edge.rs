@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::extract::{FromRequestParts, Request, State};
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
@@ -38,7 +38,9 @@ pub async fn edge(State(state): State<ApiState>, mut request: Request, next: Nex
     let id = request_id(request.headers());
     request.extensions_mut().insert(RequestId(Arc::clone(&id)));
     let method = request.method().clone();
-    let path = tracing::enabled!(tracing::Level::DEBUG).then(|| request.uri().path().to_owned());
+    // The route's path, not the caller's: addresses and keys are put there by mistake.
+    let path =
+        tracing::enabled!(tracing::Level::DEBUG).then(|| request.extensions().get::<MatchedPath>().cloned());
     let work = tokio::time::timeout(state.settings.request_timeout, next.run(request));
     let mut response = match AssertUnwindSafe(work).catch_unwind().await {
         Ok(Ok(response)) => response,
@@ -48,6 +50,7 @@ pub async fn edge(State(state): State<ApiState>, mut request: Request, next: Nex
     finish(&mut response, &id, &state);
     if let Some(path) = path {
         let (status, took) = (response.status().as_u16(), started.elapsed());
+        let path = path.as_ref().map_or("none", MatchedPath::as_str);
         tracing::debug!(requestId = %id, %method, path, status, durationMs = millis(took), "a request was answered");
     }
     response

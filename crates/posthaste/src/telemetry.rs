@@ -32,6 +32,8 @@ pub fn is_filter(text: &str) -> bool {
 /// Logs go to standard error: standard output belongs to what a command prints.
 pub fn start_log(log: &Log) -> anyhow::Result<()> {
     let filter: EnvFilter = log.level.parse().context("log.level is no filter")?;
+    // It tells all of the html it reads.
+    let filter = filter.add_directive("html5ever=off".parse().expect("a directive"));
     let is_json = match log.format {
         LogFormat::Json => true,
         LogFormat::Human => false,
