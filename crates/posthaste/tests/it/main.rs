@@ -1,7 +1,10 @@
 //! The whole gateway as its users meet it: the real binary, its commands, its HTTP API. One test binary.
 
+mod canary;
 mod commands;
 mod config;
 mod dev;
+mod fairness;
 mod serve;
+mod sink;
 mod support;
