@@ -21,6 +21,8 @@ const DRAIN_MAX: Duration = Duration::from_secs(150);
 pub const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// One kill in so many follows right on the one before, while the server is still getting up.
 const KILLED_AT_START: u32 = 8;
+/// Sets the dice for the moment of a fault apart from those for emails.
+const FAULT_DICE: u64 = 0xFA00_0000;
 /// A kill comes up to this long after it is due, so that it does not always follow a message.
 const HESITATION_MS: u64 = 150;
 /// Between the two signals; calls to the provider take longer.
@@ -69,6 +71,9 @@ async fn process_kills_lose_nothing() {
         stored: stored::read(&rig.database(), COMPANY).await,
     };
     let mut verdict = Verdict::of(&evidence);
+    if !stored::is_intact(&rig.database()).await {
+        verdict.complain("the database is damaged".to_owned());
+    }
     load.complaints().into_iter().for_each(|complaint| verdict.complain(complaint));
     let cut_off: u32 = evidence.receipts.iter().flatten().map(|receipt| receipt.cut_off).sum();
     let replayed = evidence.receipts.iter().flatten().filter(|receipt| receipt.replayed).count();
@@ -99,10 +104,20 @@ impl Run<'_> {
     /// Waits until the next fault is due: mostly when that many emails are at the provider and the server has shown
     /// that it works, sometimes almost at once. The load rises just before.
     pub async fn await_moment(&mut self, due: usize) {
-        let mut dice: StdRng = self.plan.dice(0xFA00_0000 + due as u64);
+        let mut dice = self.plan.dice(FAULT_DICE + due as u64);
         if !dice.random_ratio(1, KILLED_AT_START) {
             self.await_progress(due).await;
         }
+        self.rush(&mut dice).await;
+    }
+
+    /// The same without surprises: the server works when the fault comes.
+    pub async fn await_busy_moment(&mut self, due: usize) {
+        self.await_progress(due).await;
+        self.rush(&mut self.plan.dice(FAULT_DICE + due as u64)).await;
+    }
+
+    async fn rush(&self, dice: &mut StdRng) {
         self.load.reached_provider(self.follower.ledger.copies.len() + self.plan.rush());
         tokio::time::sleep(Duration::from_millis(dice.random_range(0..HESITATION_MS))).await;
     }

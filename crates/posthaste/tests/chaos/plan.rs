@@ -46,7 +46,8 @@ impl Plan {
         Self { domain, ..self }
     }
 
-    fn of(emails: usize, faults: usize) -> Self {
+    /// Just so. Prints the seed.
+    pub fn of(emails: usize, faults: usize) -> Self {
         let plan = Self {
             seed: setting(SEED).unwrap_or_else(|| u64::from(rand::random::<u32>())),
             emails,

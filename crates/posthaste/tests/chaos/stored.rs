@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 use model::{Clock as _, CompanyId, EmailId, Event, Status, SystemClock};
 use store::{Companies as _, EmailFilter, Lookup as _, Upkeep as _};
 use store_sqlite::SqliteStore;
+use tokio::process::Command;
+
+use crate::processes::python;
 
 const PAGE: u32 = 500;
 /// Pages that may be read: far more than any run fills.
@@ -54,6 +57,15 @@ pub async fn read(database: &Path, company: &str) -> Emails {
     store.close().await;
     assert_eq!(kept, counted, "the counts that the store keeps are those of its rows");
     emails
+}
+
+/// What SQLite itself says of the file, through a program that is not ours.
+pub async fn is_intact(database: &Path) -> bool {
+    let script = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); \
+                  print(db.execute('PRAGMA integrity_check').fetchone()[0])";
+    let output = Command::new(python()).args(["-c", script]).arg(database).output().await;
+    let output = output.expect("python3 can be run");
+    String::from_utf8_lossy(&output.stdout).trim() == "ok"
 }
 
 async fn read_all(store: &SqliteStore, company: CompanyId) -> Emails {

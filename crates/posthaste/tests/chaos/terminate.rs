@@ -26,7 +26,7 @@ async fn process_termination_loses_and_doubles_nothing() {
     let mut run = Run { plan, load: &load, follower: &mut follower };
     let mut exits = Vec::new();
     for fault in plan.fault_times() {
-        run.await_moment(fault).await;
+        run.await_busy_moment(fault).await;
         exits.push(server.terminate().await);
         server.restart();
     }
@@ -66,7 +66,7 @@ async fn process_termination_loses_and_doubles_nothing() {
 /// provider has them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn process_termination_does_not_hang_with_the_provider() {
-    let plan = Plan::with_rounds(8, 1).to("slow.test");
+    let plan = Plan::of(8, 0).to("slow.test");
     let rig = Rig::set_up(0).await;
     let mut server = rig.start_server();
     let (load, clients) = Load::start(plan, rig.server_address, &rig.key);
