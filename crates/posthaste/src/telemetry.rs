@@ -32,18 +32,20 @@ pub fn is_filter(text: &str) -> bool {
 /// Logs go to standard error: standard output belongs to what a command prints.
 pub fn start_log(log: &Log) -> anyhow::Result<()> {
     let filter: EnvFilter = log.level.parse().context("log.level is no filter")?;
-    // It tells all of the html it reads.
-    let filter = filter.add_directive("html5ever=off".parse().expect("a directive"));
     let is_json = match log.format {
         LogFormat::Json => true,
         LogFormat::Human => false,
         LogFormat::Auto => !std::io::stderr().is_terminal(),
     };
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Not `init`, which would also take in what libraries write to the older `log` crate: html5ever tells there all
+    // of the html it reads.
     let started = if is_json {
-        builder.json().flatten_event(true).with_current_span(false).with_span_list(false).try_init()
+        let subscriber =
+            builder.json().flatten_event(true).with_current_span(false).with_span_list(false).finish();
+        tracing::subscriber::set_global_default(subscriber)
     } else {
-        builder.with_target(false).compact().try_init()
+        tracing::subscriber::set_global_default(builder.with_target(false).compact().finish())
     };
     started.map_err(|error| anyhow::anyhow!("the log cannot be started: {error}"))
 }

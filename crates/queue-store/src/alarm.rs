@@ -15,8 +15,9 @@ const DUE_STEP_MS: i64 = 10;
 const DUE_TIMES_MAX: usize = 4_096;
 /// Right after work was found there is probably more.
 const POLL_MIN: Duration = Duration::from_millis(50);
-/// Other processes on the same database are heard this late at worst.
-const POLL_MAX: Duration = Duration::from_secs(1);
+/// Other processes on the same database are heard this late at worst, and a company that was at its rate limit is
+/// looked at again.
+const POLL_MAX: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
 pub(crate) struct Alarm {
@@ -160,11 +161,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn waits_as_long_as_it_should() {
         let cases: [(&str, &[u64], u64); 5] = [
-            ("nothing known: the longest poll", &[], 1_000),
+            ("nothing known: the longest poll", &[], 250),
             ("due now", &[0], 0),
             ("due soon, rounded up", &[123], 130),
-            ("the earliest counts", &[700, 300, 900], 300),
-            ("due after the poll", &[5_000], 1_000),
+            ("the earliest counts", &[240, 150, 230], 150),
+            ("due after the poll", &[5_000], 250),
         ];
         for (case, due, expected) in cases {
             let alarm = idle();
@@ -185,7 +186,7 @@ mod tests {
         tokio::time::sleep(ms(20)).await;
         alarm.set([NOW.plus(ms(20))]);
         assert!(waiting.await.expect("no panic") <= ms(21));
-        assert!(waits(&alarm, NOW.plus(ms(20))).await > ms(900), "one offer wakes once");
+        assert!(waits(&alarm, NOW.plus(ms(20))).await > ms(200), "one offer wakes once");
     }
 
     #[tokio::test(start_paused = true)]
@@ -205,7 +206,7 @@ mod tests {
             let waited = waits(&alarm, NOW).await;
             assert!(waited >= ms(expected) && waited <= ms(expected + 1), "{expected}: {waited:?}");
             alarm.looked(NOW, false);
-            expected = (expected * 2).min(1_000);
+            expected = (expected * 2).min(250);
         }
         alarm.looked(NOW, true);
         assert!(waits(&alarm, NOW).await <= ms(51));
