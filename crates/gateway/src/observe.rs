@@ -126,7 +126,10 @@ fn send_result(verdict: &Verdict) -> Option<(&'static str, Option<&ErrorCode>)> 
         Verdict::Fail { failure, .. }
         | Verdict::Hold { failure }
         | Verdict::Expire { failure: Some(failure) } => Some(("permanent_error", Some(&failure.code))),
-        Verdict::Expire { failure: None } | Verdict::Release { .. } | Verdict::Requeue { .. } => None,
+        Verdict::Expire { failure: None }
+        | Verdict::Release { .. }
+        | Verdict::PutBack { .. }
+        | Verdict::Requeue { .. } => None,
     }
 }
 
@@ -140,6 +143,7 @@ pub fn code_of(verdict: &Verdict) -> Option<&str> {
         Verdict::Sent { .. }
         | Verdict::Expire { failure: None }
         | Verdict::Release { .. }
+        | Verdict::PutBack { .. }
         | Verdict::Requeue { .. } => None,
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use model::{Claim, EmailId, WorkerId};
+use model::{Claim, EmailId, Event, EventKind, Verdict, WorkerId};
 use store::{ClaimRequest, SettledBy, Settlement, StoreError};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -32,8 +32,6 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
 const SHUTDOWN_REST: Duration = Duration::from_secs(3);
 const TROUBLE_PAUSE_MIN: Duration = Duration::from_millis(100);
 const TROUBLE_PAUSE_MAX: Duration = Duration::from_secs(5);
-/// How long a worker that found only suspects waits before it looks behind them.
-const SUSPECT_PAUSE: Duration = Duration::from_secs(1);
 
 pub struct Worker {
     id: WorkerId,
@@ -41,7 +39,7 @@ pub struct Worker {
     flights: Flights,
     tasks: JoinSet<(EmailId, Finished)>,
     caution: Caution,
-    /// No claims before this: the store is in trouble, or only suspects are waiting.
+    /// No claims before this: the store is in trouble.
     paused_until: Option<Instant>,
     trouble_pause: Duration,
 }
@@ -97,9 +95,7 @@ impl Worker {
         if self.paused_until.is_some_and(|until| Instant::now() < until) {
             return;
         }
-        if self.paused_until.take().is_some() {
-            self.caution.look_again();
-        }
+        self.paused_until = None;
         loop {
             let limit = self.room();
             if limit == 0 || shutdown.is_cancelled() {
@@ -124,10 +120,10 @@ impl Worker {
 
     /// How many more emails may be claimed now.
     fn room(&self) -> u32 {
-        if self.caution.is_blocked() || self.flights.size_bytes() >= IN_FLIGHT_BYTES_MAX {
+        if self.flights.size_bytes() >= IN_FLIGHT_BYTES_MAX {
             return 0;
         }
-        self.caution.limit(self.free_slots().min(CLAIM_MAX))
+        self.free_slots().min(CLAIM_MAX)
     }
 
     fn free_slots(&self) -> u32 {
@@ -152,14 +148,11 @@ impl Worker {
 
     fn start(&mut self, claims: Vec<Claim>) {
         let sorted = self.caution.sort(claims);
-        if self.caution.is_blocked() {
-            self.paused_until = Some(Instant::now() + SUSPECT_PAUSE);
-        }
         for claim in sorted.run {
             self.spawn(claim);
         }
-        for claim in sorted.give_back {
-            self.spawn_giving_back(&claim);
+        for (claim, wait) in sorted.later {
+            self.spawn_putting_back(&claim, wait);
         }
     }
 
@@ -174,14 +167,17 @@ impl Worker {
         });
     }
 
-    /// Gives an email back in the sweep's name: a worker's own return would end the count of unfinished starts that
-    /// makes it a suspect. It is not among the flights, since a renewed lease would refuse that.
-    fn spawn_giving_back(&mut self, claim: &Claim) {
-        let flight = Flight::of(claim);
-        let by = SettledBy::Sweep { lease_seen: claim.lease_until };
+    /// Puts a suspect back for a later turn: it keeps its attempts and the starts that make it a suspect.
+    fn spawn_putting_back(&mut self, claim: &Claim, wait: Duration) {
+        let flight = self.take_off(claim);
         let bench = self.bench.clone();
+        let now = bench.gateway.clock.now();
+        let event =
+            Event::new(EventKind::Released, now).with("attempt", claim.attempt).with("reason", "suspect");
+        let verdict = Verdict::PutBack { due_at: now.plus(wait) };
+        let settlement =
+            Settlement { guard: claim.guard, by: SettledBy::Worker, verdict, events: vec![event], now };
         self.tasks.spawn(async move {
-            let settlement = Settlement { by, ..given_back(&bench, &flight, "suspect").await };
             (flight.id, attempt::record(&bench, &flight, settlement, Instant::now()).await)
         });
     }

@@ -93,6 +93,8 @@ pub enum Verdict {
     Expire { failure: Option<Failure> },
     /// Given back at shutdown: due at once, and the attempt does not count.
     Release { outcome_unknown: bool },
+    /// Put back untouched for a later turn: it is as if the claim had never been.
+    PutBack { due_at: Timestamp },
     /// Its worker vanished before it called the provider: due at once, the attempt stands.
     Requeue { due_at: Timestamp },
 }

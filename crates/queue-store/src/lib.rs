@@ -66,7 +66,9 @@ impl Queue for StoreQueue {
 /// When an email that goes back into the queue is due.
 fn due_again(settlement: &Settlement) -> Option<Timestamp> {
     match &settlement.verdict {
-        Verdict::Retry { due_at, .. } | Verdict::Requeue { due_at } => Some(*due_at),
+        Verdict::Retry { due_at, .. } | Verdict::PutBack { due_at } | Verdict::Requeue { due_at } => {
+            Some(*due_at)
+        }
         Verdict::Release { .. } => Some(settlement.now),
         Verdict::Sent { .. } | Verdict::Hold { .. } | Verdict::Fail { .. } | Verdict::Expire { .. } => None,
     }
@@ -96,6 +98,7 @@ mod tests {
             ("a retry", retry, Some(LATER)),
             ("put back", Verdict::Requeue { due_at: LATER }, Some(LATER)),
             ("given back", Verdict::Release { outcome_unknown: true }, Some(NOW)),
+            ("put back for later", Verdict::PutBack { due_at: LATER }, Some(LATER)),
             ("held", Verdict::Hold { failure: failure.clone() }, None),
             ("failed", Verdict::Fail { failure, outcome_unknown: false }, None),
             ("expired", Verdict::Expire { failure: None }, None),

@@ -54,6 +54,7 @@ struct Change<'a> {
     failure: Option<&'a Failure>,
     outcome_unknown: bool,
     attempts_given_back: u32,
+    starts_given_back: u32,
 }
 
 impl<'a> Change<'a> {
@@ -91,6 +92,12 @@ impl<'a> Change<'a> {
                 attempts_given_back: 1,
                 ..Self::to(Move::Release)
             },
+            Verdict::PutBack { due_at } => Self {
+                due_at: Some(*due_at),
+                attempts_given_back: 1,
+                starts_given_back: 1,
+                ..Self::to(Move::Release)
+            },
             Verdict::Requeue { due_at } => Self { due_at: Some(*due_at), ..Self::to(Move::Release) },
         }
     }
@@ -106,6 +113,7 @@ impl<'a> Change<'a> {
             failure: None,
             outcome_unknown: false,
             attempts_given_back: 0,
+            starts_given_back: 0,
         }
     }
 
@@ -157,16 +165,18 @@ impl<'a> Change<'a> {
         let Guard { id, fence, version } = settlement.guard;
         let to =
             Status::Processing.after(self.step).map_err(|illegal| StoreError::Broken(illegal.to_string()))?;
-        let (lease_seen, swept) = match settlement.by {
-            SettledBy::Worker => (None, false),
-            SettledBy::Sweep { lease_seen } => (Some(lease_seen.millis()), true),
+        let lease_seen = match settlement.by {
+            SettledBy::Worker => None,
+            SettledBy::Sweep { lease_seen } => Some(lease_seen.millis()),
         };
+        // A start has ended when its worker says how.
+        let is_unfinished = lease_seen.is_some() || self.starts_given_back > 0;
         let dead_at = (to == Status::Failed).then_some(settlement.now.millis());
         connection
             .prepare_cached(
                 "UPDATE email_outbox
                  SET status = ?4, version = version + 1, lease_until = NULL, lease_owner = NULL, at_provider = 0,
-                     unfinished_starts = CASE WHEN ?5 THEN unfinished_starts ELSE 0 END,
+                     unfinished_starts = CASE WHEN ?5 THEN unfinished_starts - ?16 ELSE 0 END,
                      attempts = attempts - ?6, outcome_unknown = max(outcome_unknown, ?7), due_at = ?8,
                      failed_at = coalesce(?9, failed_at), dead_at = ?10, updated_at = ?11,
                      last_failure_code = coalesce(?12, last_failure_code),
@@ -184,7 +194,7 @@ impl<'a> Change<'a> {
                     fence,
                     version,
                     to.as_str(),
-                    swept,
+                    is_unfinished,
                     self.attempts_given_back,
                     self.outcome_unknown,
                     self.due_at.map(Timestamp::millis),
@@ -195,6 +205,7 @@ impl<'a> Change<'a> {
                     failure.map(|failure| failure.category.as_str()),
                     failure.map(|failure| failure.message.as_str()),
                     lease_seen,
+                    self.starts_given_back,
                 ];
                 statement.query_row(bound, |row| row.get(0)).optional()
             })
@@ -216,7 +227,9 @@ fn keep_late_result(connection: &Connection, settlement: &Settlement) -> Result<
             event.with("result", "ERROR").with("errorCode", failure.code.as_str())
         }
         Verdict::Expire { .. } => event.with("result", "EXPIRED"),
-        Verdict::Release { .. } | Verdict::Requeue { .. } => event.with("result", "RELEASED"),
+        Verdict::Release { .. } | Verdict::PutBack { .. } | Verdict::Requeue { .. } => {
+            event.with("result", "RELEASED")
+        }
     };
     row::add_events(connection, seq, &[event])
 }

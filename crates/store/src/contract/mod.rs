@@ -110,6 +110,7 @@ macro_rules! store_contract {
                 failed_is_recorded,
                 expired_is_recorded,
                 a_release_gives_the_attempt_back,
+                what_is_put_back_was_never_claimed,
                 a_requeue_keeps_the_attempt,
                 an_unknown_outcome_stays_on_record,
                 the_last_failure_is_the_last,

@@ -92,6 +92,26 @@ pub async fn expired_is_recorded(store: &dyn Store) {
     }
 }
 
+/// What is put back untouched waits for its later turn as if it had never been claimed: no attempt counts, and
+/// the starts that nobody finished are as many as before.
+pub async fn what_is_put_back_was_never_claimed(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let id = stored(store, an_email(company)).await;
+    claim_one(store, START).await;
+    let lost = store.lost_leases(at_secs(3_600), 10).await.expect("lost leases").remove(0);
+    let requeue = Verdict::Requeue { due_at: at_secs(3_600) };
+    store.settle(super::stage::swept(&lost, requeue, at_secs(3_600))).await.expect("swept");
+    for round in 0..3 {
+        let now = at_secs(3_600 + round * 10);
+        let claim = claim_one(store, now).await;
+        assert_eq!((claim.attempt, claim.attempt_in_series, claim.unfinished_starts), (2, 2, 1));
+        let put_back = Verdict::PutBack { due_at: at_secs(3_605 + round * 10) };
+        assert_eq!(settle(store, claim.guard, put_back, now).await, Settled::Done(Status::Enqueued));
+        let email = read(store, company, id).await;
+        assert_eq!((email.attempts, email.due_at), (1, Some(at_secs(3_605 + round * 10))));
+    }
+}
+
 /// A release gives the attempt back, in both counts, and the email is due at once.
 pub async fn a_release_gives_the_attempt_back(store: &dyn Store) {
     let company = a_company(store, "acme").await;

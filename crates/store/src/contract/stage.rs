@@ -120,7 +120,7 @@ pub fn settlement(guard: Guard, verdict: Verdict, now: Timestamp) -> Settlement 
         Verdict::Hold { .. } => EventKind::OutcomeUnknown,
         Verdict::Fail { .. } => EventKind::Failed,
         Verdict::Expire { .. } => EventKind::Expired,
-        Verdict::Release { .. } => EventKind::Released,
+        Verdict::Release { .. } | Verdict::PutBack { .. } => EventKind::Released,
         Verdict::Requeue { .. } => EventKind::LeaseLost,
     };
     Settlement { guard, by: SettledBy::Worker, verdict, events: vec![Event::new(kind, now)], now }

@@ -196,12 +196,19 @@ impl Row {
                 self.in_series -= 1;
                 self.outcome_unknown |= outcome_unknown;
             }
+            Verdict::PutBack { due_at } => {
+                self.step(Move::Release)?;
+                self.due = Due::At(*due_at);
+                self.attempts -= 1;
+                self.in_series -= 1;
+                self.unfinished_starts -= 1;
+            }
             Verdict::Requeue { due_at } => {
                 self.step(Move::Release)?;
                 self.due = Due::At(*due_at);
             }
         }
-        if by_worker {
+        if by_worker && !matches!(verdict, Verdict::PutBack { .. }) {
             self.unfinished_starts = 0;
         }
         self.add(events);

@@ -201,7 +201,8 @@ impl Simulation<'_> {
             (Stage::Claimed, _) if hand.expires_at < now => {
                 (Verdict::Expire { failure: None }, vec![event(EventKind::Expired)])
             }
-            (Stage::Claimed, 0..4) => {
+            (Stage::Claimed, 0..2) => (Verdict::PutBack { due_at }, vec![event(EventKind::Released)]),
+            (Stage::Claimed, 2..4) => {
                 (Verdict::Release { outcome_unknown: false }, vec![event(EventKind::Released)])
             }
             (Stage::Claimed, 4..6) => {
