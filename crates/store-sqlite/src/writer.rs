@@ -24,7 +24,7 @@ const WAITING_MAX: usize = 8_192;
 /// How many share one commit: more gains nothing and makes the first wait for the last.
 const GROUP_MAX: usize = 512;
 /// How often the checkpointer looks whether there is something to move out of the log.
-const CHECKPOINT_EVERY: Duration = Duration::from_secs(3);
+const CHECKPOINT_EVERY: Duration = Duration::from_millis(500);
 /// A log of this many pages is worth stopping the writer for: readers and a steady stream of writes can keep
 /// the checkpointer from ever starting it anew.
 const LOG_PAGES_MAX: i64 = 32 * 1024;
