@@ -194,6 +194,7 @@ pub async fn check_environment(config: &Config, store: &dyn Store) -> anyhow::Re
     let here = &config.environment;
     bail!(Usage(format!(
         "this database was made for the environment `{made_for}`, but the configuration says `{here}`: nothing is \
-         sent, so that a copied database never mails anybody; set environment = \"{made_for}\" or use another database"
+         sent, so that a copied database never mails anybody; use another database (store.url), or set \
+         environment = \"{made_for}\" if this is the right one"
     )))
 }

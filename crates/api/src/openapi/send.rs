@@ -83,7 +83,7 @@ pub fn raw() -> Operation {
     .parameter(query("scheduledAt", json!({ "type": "string", "format": "date-time" }), "When to send; at most 30 days ahead."))
     .parameter(query("ttl", whole(TTL_MS_MIN, TTL_MS_MAX), "Milliseconds after which it is no longer sent."))
     .parameter(query("externalId", text(ID_LENGTH_MAX), "Your own id of the email."))
-    .parameter(query("callbackUrl", text(URL_LENGTH_MAX), "Where to report what became of it."))
+    .parameter(query("callbackUrl", text(URL_LENGTH_MAX), "Where to report what became of it. Kept, but this version makes no callbacks yet; the answer warns of it."))
     .parameter(query("provider", text(WORD_LENGTH_MAX), "The provider to use."))
     .parameter(query("retryPolicy", text(WORD_LENGTH_MAX), "The retry policy to use."))
     .parameter(query("onUnknown", json!({ "type": "string", "enum": ["retry", "hold"] }), "What to do when a provider may have taken it."))

@@ -75,6 +75,7 @@ fn read_form(mut form: Form<'_>, attachments_bytes_max: usize, now: Timestamp) -
     let entity = entity(&mut form);
     let options = options(&mut form, now);
     form.finish();
+    notes.extend(not_yet(&options.wishes));
     let (to, subject) = (to?, Secret::new(subject?));
     Some(Draft {
         envelope: Envelope { from, to, cc, bcc, reply_to, subject, headers, tags },
@@ -233,6 +234,15 @@ fn header(name: &str, value: Value) -> Result<Secret<String>, text::Flaw> {
             Err(("INVALID_HEADER", "holds a line break or a control character".into()))
         }
     }
+}
+
+/// What is asked for and kept, but not done by this version.
+pub fn not_yet(wishes: &Wishes) -> Option<Note> {
+    wishes.callback_url.as_ref().map(|_| Note {
+        field: "callbackUrl".to_owned(),
+        code: "NOT_AVAILABLE_YET",
+        message: "is kept, but this version makes no callbacks yet".to_owned(),
+    })
 }
 
 fn tags(form: &mut Form<'_>, notes: &mut Vec<Note>) -> Vec<String> {

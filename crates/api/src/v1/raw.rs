@@ -59,9 +59,9 @@ fn prepare(hand_in: &HandIn, uri: &Uri, eml: &[u8]) -> Result<Prepared, Problem>
         priority: options.priority,
         when: options.when,
         ttl: options.ttl,
+        notes: super::draft::not_yet(&options.wishes).into_iter().collect(),
         wishes: options.wishes,
         content: Content::Raw(eml.to_vec()),
-        notes: Vec::new(),
     };
     Ok(accept::prepare_one(&state.desk, &client.0, request, draft)?)
 }

@@ -168,8 +168,9 @@ fn greet(session: &Session, args: &Args, address: SocketAddr, key: &str) -> anyh
     ))?;
     // Without a configuration the other commands look for posthaste.db right here.
     let is_here = args.data_dir.as_os_str() == "." && !std::path::Path::new(crate::config::FILE).exists();
-    let store = if is_here { String::new() } else { format!("--store sqlite:{database} ") };
-    out.line(format!("  {} {store}show <id>", invoked_as()))?;
+    let store =
+        if is_here { String::new() } else { format!("--store {} ", quoted(&format!("sqlite:{database}"))) };
+    out.line(format!("  {} {store}show OUTBOX_ID", quoted(&invoked_as())))?;
     out.line("\nCtrl-C stops it.\n")?;
     Ok(())
 }
@@ -177,4 +178,10 @@ fn greet(session: &Session, args: &Args, address: SocketAddr, key: &str) -> anyh
 /// The program under the name it was called by, so that the line printed works when it is pasted.
 fn invoked_as() -> String {
     std::env::args().next().unwrap_or_else(|| "posthaste".to_owned())
+}
+
+/// As a shell takes it for one word.
+fn quoted(word: &str) -> String {
+    let is_plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "/._:-".contains(c));
+    if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }

@@ -288,9 +288,18 @@ fn lease(config: &Config) -> Finding {
     finding("lease", verdict, text)
 }
 
+fn only_captures(config: &Config) -> bool {
+    config.default_route.iter().all(|name| name == gateway::CAPTURE)
+}
+
 fn guard(config: &Config) -> Finding {
     let text = match &config.guard {
-        gateway::EnvironmentGuard::Open => "mail goes where it is addressed".to_owned(),
+        gateway::EnvironmentGuard::Open if only_captures(config) => {
+            let text =
+                "no provider is configured: all mail is captured, none is sent; add one under [providers]";
+            return finding("guard", Verdict::Warning, text);
+        }
+        gateway::EnvironmentGuard::Open => "none: mail goes where its route leads".to_owned(),
         gateway::EnvironmentGuard::Capture => "nothing leaves: all mail is captured".to_owned(),
         gateway::EnvironmentGuard::Redirect(address) => format!("all mail goes to {address}"),
         gateway::EnvironmentGuard::Allow(list) => {
@@ -301,12 +310,13 @@ fn guard(config: &Config) -> Finding {
 }
 
 fn alerts(config: &Config) -> Finding {
-    match &config.admin_email {
+    let text = match &config.admin_email {
         Some(address) => {
-            finding("alerts", Verdict::Fine, format!("they go to {address}, in {}", config.alert_language))
+            format!("not sent by this version yet; kept for {address}, in {}", config.alert_language)
         }
-        None => finding("alerts", Verdict::Warning, "no admin_email is set: alerts are in the log only"),
-    }
+        None => "not sent by this version yet; watch /metrics and the log".to_owned(),
+    };
+    finding("alerts", Verdict::Fine, text)
 }
 
 async fn provider(config: &Config, name: &str) -> Finding {

@@ -202,7 +202,9 @@ fn failed(record: &Record, around: &Surroundings<'_>, last: Timestamp) -> (Strin
         Some(failure) => format!("{} ({}): {}", failure.code, failure.category, failure.reason),
         None => "no reason was recorded".to_owned(),
     };
-    let why = format!("It was given up after {} attempts: {reason}.", email.attempts);
+    let attempts =
+        if email.attempts == 1 { "1 attempt".to_owned() } else { format!("{} attempts", email.attempts) };
+    let why = format!("It was given up after {attempts}: {reason}.");
     let next = match email.dead_at {
         Some(_) => format!(
             "It is among the dead letters for {} days. Send it again with: posthaste dlq replay --company {:?} {}",

@@ -45,10 +45,10 @@ fn process_the_printed_line_works_and_the_key_stays() {
     assert_eq!(answer["status"], "ENQUEUED", "{answer}");
     let id = answer["outboxId"].as_str().expect("an id").to_owned();
 
-    let hint = lines.iter().find(|line| line.contains("show <id>")).expect("a hint");
+    let hint = lines.iter().find(|line| line.contains("show OUTBOX_ID")).expect("a hint");
     let email = place.wait_for(&id, "SENT");
     assert_eq!(kinds(&email), ["ENQUEUED", "RECEIVED", "VALIDATED", "SENT_ATTEMPT", "SENT"]);
-    let shown = pasted_in(&place, &hint.replace("<id>", &id));
+    let shown = pasted_in(&place, &hint.replace("OUTBOX_ID", &id));
     assert!(shown.contains("SENT_ATTEMPT") && shown.contains("capture"), "{shown}");
 
     let from_api = curl(&["-H", &format!("X-API-Key: {key}"), &format!("{api}/v1/emails/{id}")]);
@@ -72,7 +72,7 @@ fn process_a_taken_port_is_stepped_over_unless_it_was_asked_for() {
     assert_ne!(api, "http://127.0.0.1:8025");
     assert!(lines.iter().any(|line| line.starts_with("port 8025 is taken")), "{lines:#?}");
     assert!(
-        lines.iter().any(|line| line.ends_with("posthaste --store sqlite:data/posthaste.db show <id>")),
+        lines.iter().any(|line| line.ends_with("posthaste --store sqlite:data/posthaste.db show OUTBOX_ID")),
         "{lines:#?}"
     );
     until("it is ready", || curl(&[&format!("{api}/readyz")]).contains("ready").then_some(()));

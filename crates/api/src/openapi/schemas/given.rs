@@ -53,7 +53,7 @@ fn options() -> Value {
         "ttl": whole(limit::TTL_MS_MIN, limit::TTL_MS_MAX, "Milliseconds from its time to send after which it is no longer sent; 24 hours unless the operator says otherwise."),
         "template": nullable(word("A template in place of html.")),
         "variables": { "type": ["object", "null"], "description": "For the template." },
-        "callbackUrl": { "type": ["string", "null"], "format": "uri", "maxLength": limit::URL_LENGTH_MAX, "pattern": "^[hH][tT][tT][pP][sS]?://[^@\\s]+$", "description": "Where to report what became of it." },
+        "callbackUrl": { "type": ["string", "null"], "format": "uri", "maxLength": limit::URL_LENGTH_MAX, "pattern": "^[hH][tT][tT][pP][sS]?://[^@\\s]+$", "description": "Where to report what became of it. Kept, but this version makes no callbacks yet; the answer warns of it." },
         "provider": nullable(word("The provider to use, else the company's route.")),
         "retryPolicy": nullable(word("The retry policy to use, such as fast or patient.")),
         "onUnknown": { "type": ["string", "null"], "enum": ["retry", "hold", null], "description": "What to do when a provider may or may not have taken it." },
