@@ -14,7 +14,7 @@ use crate::{Gateway, observe};
 const SENDER_NOT_ALLOWED: ErrorCode = ErrorCode::new("SENDER_NOT_ALLOWED");
 
 /// How many emails one batch checks.
-pub const BATCH: u32 = 50;
+pub const BATCH: u32 = 4;
 
 /// Checks one batch; returns how many emails were let in or refused.
 pub async fn take_in_batch(gateway: &Gateway, companies: &CompanyCache) -> Result<u32, StoreError> {

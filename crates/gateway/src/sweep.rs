@@ -199,7 +199,7 @@ impl Sweep {
         let gateway = &self.gateway;
         for _ in 0..BATCHES_MAX {
             let now = gateway.clock.now();
-            if now < CLOCK_MIN {
+            if now < CLOCK_MIN || !self.watch.is_steady_for(EXPIRY_PAUSE) {
                 break;
             }
             let pruned = gateway.store.prune(&gateway.settings.retention, now, PRUNED_PER_BATCH).await?;

@@ -30,6 +30,8 @@ const GATHER: Duration = Duration::from_millis(5);
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
 /// What is left of the shutdown after that: giving back, leaving.
 const SHUTDOWN_REST: Duration = Duration::from_secs(3);
+/// How long putting suspects back may hold up the worker.
+const PUT_BACK_WAIT: Duration = Duration::from_secs(5);
 const TROUBLE_PAUSE_MIN: Duration = Duration::from_millis(100);
 const TROUBLE_PAUSE_MAX: Duration = Duration::from_secs(5);
 
@@ -105,7 +107,7 @@ impl Worker {
                 Ok(claims) => {
                     self.trouble_pause = TROUBLE_PAUSE_MIN;
                     let came_short = claims.len() < limit as usize;
-                    self.start(claims);
+                    self.start(claims).await;
                     if came_short {
                         return;
                     }
@@ -146,13 +148,19 @@ impl Worker {
         Ok(claims)
     }
 
-    fn start(&mut self, claims: Vec<Claim>) {
+    /// Suspects that have to wait are put back first: one that kills the process at once would otherwise take them
+    /// with it, and they would be blamed.
+    async fn start(&mut self, claims: Vec<Claim>) {
         let sorted = self.caution.sort(claims);
+        if !sorted.later.is_empty() {
+            let putting_back =
+                join_all(sorted.later.iter().map(|(claim, wait)| put_back(&self.bench, claim, *wait)));
+            if tokio::time::timeout(PUT_BACK_WAIT, putting_back).await.is_err() {
+                tracing::warn!("some emails could not be put back in time; their leases run out");
+            }
+        }
         for claim in sorted.run {
             self.spawn(claim);
-        }
-        for (claim, wait) in sorted.later {
-            self.spawn_putting_back(&claim, wait);
         }
     }
 
@@ -164,21 +172,6 @@ impl Worker {
             // then runs out, so that the sweep takes it from there.
             let attempt = AssertUnwindSafe(attempt::run(&bench, claim, &flight)).catch_unwind();
             (flight.id, attempt.await.unwrap_or(Finished::StoreTrouble))
-        });
-    }
-
-    /// Puts a suspect back for a later turn: it keeps its attempts and the starts that make it a suspect.
-    fn spawn_putting_back(&mut self, claim: &Claim, wait: Duration) {
-        let flight = self.take_off(claim);
-        let bench = self.bench.clone();
-        let now = bench.gateway.clock.now();
-        let event =
-            Event::new(EventKind::Released, now).with("attempt", claim.attempt).with("reason", "suspect");
-        let verdict = Verdict::PutBack { due_at: now.plus(wait) };
-        let settlement =
-            Settlement { guard: claim.guard, by: SettledBy::Worker, verdict, events: vec![event], now };
-        self.tasks.spawn(async move {
-            (flight.id, attempt::record(&bench, &flight, settlement, Instant::now()).await)
         });
     }
 
@@ -344,6 +337,16 @@ async fn last_settlement(bench: &Bench, flight: &Flight) {
             "an attempt that did not end before the shutdown could not be given back"
         ),
     }
+}
+
+/// Puts a suspect back for a later turn: it keeps its attempts and the starts that make it a suspect.
+async fn put_back(bench: &Bench, claim: &Claim, wait: Duration) {
+    let now = bench.gateway.clock.now();
+    let event = Event::new(EventKind::Released, now).with("attempt", claim.attempt).with("reason", "suspect");
+    let verdict = Verdict::PutBack { due_at: now.plus(wait) };
+    let settlement =
+        Settlement { guard: claim.guard, by: SettledBy::Worker, verdict, events: vec![event], now };
+    attempt::record(bench, &Flight::of(claim), settlement, Instant::now()).await;
 }
 
 async fn given_back(bench: &Bench, flight: &Flight, reason: &'static str) -> Settlement {

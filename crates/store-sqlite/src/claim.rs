@@ -1,28 +1,34 @@
 //! Leasing due emails to a worker, fairly and at a cost that does not grow with what is waiting: companies and
 //! priorities with waiting emails are found by hopping through one index, never by walking along it.
 
-use model::{Claim, Event, EventKind, Move, Status, Timestamp};
+use std::time::Duration;
+
+use model::{Claim, Event, EventKind, Guard, Move, Status, Timestamp, Verdict};
 use rusqlite::{Connection, OptionalExtension};
-use store::{ClaimRequest, StoreError, content_codec};
+use store::{ClaimRequest, SettledBy, Settlement, StoreError, content_codec};
 
 use crate::SqliteStore;
 use crate::error::from_sqlite;
 use crate::fairness::{Candidate, Fairness};
-use crate::row;
 use crate::writer::Work;
+use crate::{row, settle};
 
 /// How many companies with due emails one claim divides its slots among: enough to be fair among all that are
 /// active at most times; with more of them, the next claim goes on where this one stopped.
 const CANDIDATES_MIN: u32 = 32;
 const CANDIDATES_MAX: u32 = 256;
-/// How many companies it looks at to find them, passing over those whose emails are due later or that are at a
-/// limit. Only when nothing else is due does a claim look at so many.
+/// How many companies it looks at once it has found one, passing over those whose emails are due later or that are
+/// at a limit; the next claim goes on from there.
+const LOOKS_MIN: u32 = 256;
+/// How many it looks at while it has found none, so that an empty claim means that nothing is due.
 const LOOKS_MAX: u32 = 20_000;
 /// Rounds of handing out: slots that a company could not fill go to the others.
 const ROUNDS_MAX: u32 = 4;
 /// Emails past their time that one claim ends on its way. A backlog that has expired as a whole is the sweep's
 /// work; the writer has others to serve.
 const EXPIRED_MAX: u32 = 1_000;
+/// How long emails wait whose content could not be read just now.
+const CONTENT_PAUSE: Duration = Duration::from_secs(1);
 /// A rate is kept over any second; starts are remembered in steps of this many milliseconds.
 const STEP_MS: i64 = 10;
 
@@ -39,7 +45,15 @@ impl SqliteStore {
         if claimed.is_empty() {
             return Ok(Vec::new());
         }
-        self.reader.run(move |connection| with_content(connection, claimed)).await
+        let guards: Vec<Guard> = claimed.iter().map(|(_, claim)| claim.guard).collect();
+        match self.reader.run(move |connection| with_content(connection, claimed)).await {
+            Ok(claims) => Ok(claims),
+            Err(error) => {
+                // Nobody holds these leases: without this they would wait until they run out, and be blamed for it.
+                self.writer.run(move |work| put_back(work, &guards, request.now)).await?;
+                Err(error)
+            }
+        }
     }
 }
 
@@ -206,8 +220,8 @@ fn find_candidates(
     let mut candidates = Vec::new();
     let mut last = fairness.cursor.clone();
     let mut wrapped = false;
-    for _ in 0..LOOKS_MAX {
-        if candidates.len() == wanted {
+    for look in 0..LOOKS_MAX {
+        if candidates.len() == wanted || (look >= LOOKS_MIN && !candidates.is_empty()) {
             break;
         }
         let found = match next_company(connection, &last)? {
@@ -363,7 +377,10 @@ fn recent_starts(
         let (step, count) = text.split_once(':')?;
         Some((step.parse().ok()?, count.parse().ok()?))
     };
-    let recent = |&(step, _): &(i64, u32)| (step + 1) * STEP_MS > now.millis() - 1_000;
+    // A step in the future was noted before the clock was set back.
+    let recent = |&(step, _): &(i64, u32)| {
+        (step + 1) * STEP_MS > now.millis() - 1_000 && step * STEP_MS <= now.millis()
+    };
     Ok(text.unwrap_or_default().split(',').filter_map(pair).filter(recent).collect())
 }
 
@@ -397,13 +414,23 @@ fn note_starts(connection: &Connection, company: &str, now: Timestamp, count: u3
     Ok(())
 }
 
+fn put_back(work: &mut Work<'_>, guards: &[Guard], now: Timestamp) -> Result<(), StoreError> {
+    for &guard in guards {
+        let events = vec![Event::new(EventKind::Released, now).with("reason", "content could not be read")];
+        let verdict = Verdict::PutBack { due_at: now.plus(CONTENT_PAUSE) };
+        settle::settle(work, &Settlement { guard, by: SettledBy::Worker, verdict, events, now })?;
+    }
+    Ok(())
+}
+
 fn with_content(connection: &Connection, claimed: Vec<(i64, Claim)>) -> Result<Vec<Claim>, StoreError> {
     let mut claims = Vec::with_capacity(claimed.len());
     for (seq, claim) in claimed {
         let block: Option<Vec<u8>> = connection
             .prepare_cached("SELECT body FROM contents WHERE email_seq = ?1")
             .and_then(|mut statement| statement.query_row([seq], |row| row.get(0)).optional())
-            .map_err(from_sqlite)?;
+            .map_err(from_sqlite)
+            .or_else(|error| if error.is_temporary() { Err(error) } else { Ok(None) })?;
         // Content that cannot be read is as good as none: the validation says so and the email fails alone.
         let content = block.and_then(|block| content_codec::decode(&block).ok());
         claims.push(Claim { content, ..claim });

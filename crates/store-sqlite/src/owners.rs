@@ -43,11 +43,9 @@ impl Owners {
     }
 
     pub fn leave(&self, worker: WorkerId) {
-        let held = self.mine.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&worker);
-        if let (Some(folder), Some(_lock)) = (&self.folder, held) {
-            // A file that stays behind is not locked, which says the same.
-            let _ = std::fs::remove_file(folder.join(worker.to_string()));
-        }
+        // The lock goes with it. The file stays until nothing is leased to this worker any more (`forget_dead`), so
+        // that a lease it left behind is taken over at once.
+        self.mine.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&worker);
     }
 
     /// Is this owner of a lease known to be dead? One that never joined is judged by its lease alone.

@@ -137,7 +137,7 @@ fn erase(
         if email.status == Status::Processing {
             continue;
         }
-        if !email.status.is_final() {
+        if email.is_to && !email.status.is_final() {
             let event = Event::new(EventKind::Cancelled, now).with("reason", "erased");
             outbox::cancel_row(work, email.seq, email.status, event)?;
         }
@@ -167,7 +167,7 @@ struct Found {
     detail: Detail,
 }
 
-/// Emails to the address, and those that name it among their copies.
+/// Emails to the address, and those that name it among their copies or as where answers go.
 fn emails_naming(
     connection: &Connection,
     company: CompanyId,
@@ -177,13 +177,17 @@ fn emails_naming(
     let mut statement = connection
         .prepare(
             "SELECT seq, status, to_email = ?2 AS is_to, detail FROM email_outbox
-             WHERE company_id = ?1 AND (to_email = ?2 OR instr(lower(detail), ?3) > 0)
+             WHERE company_id = ?1
+               AND (to_email = ?2
+                    OR EXISTS (SELECT 1 FROM json_each(detail, '$.cc') WHERE lower(value) = ?3)
+                    OR EXISTS (SELECT 1 FROM json_each(detail, '$.bcc') WHERE lower(value) = ?3)
+                    OR instr(lower(coalesce(json_extract(detail, '$.replyTo'), '')), ?3) > 0)
              LIMIT ?4",
         )
         .map_err(from_sqlite)?;
-    let quoted = format!("\"{}\"", address.expose().to_ascii_lowercase());
+    let lower = address.expose().to_ascii_lowercase();
     let mut rows =
-        statement.query((company.to_string(), address.expose(), quoted, limit)).map_err(from_sqlite)?;
+        statement.query((company.to_string(), address.expose(), lower, limit)).map_err(from_sqlite)?;
     let mut found = Vec::new();
     while let Some(row) = rows.next().map_err(from_sqlite)? {
         let detail: String = row.get("detail").map_err(from_sqlite)?;
@@ -198,11 +202,13 @@ fn emails_naming(
     Ok(found)
 }
 
-/// An email to the person loses everything but its counts; one that only copied them loses the copy.
+/// An email to the person loses everything but its counts; one that only copied them, or sent answers to them, loses
+/// their address.
 fn erase_email(connection: &Connection, email: &Found, address: &Address) -> Result<(), StoreError> {
     let mut detail = email.detail.clone();
     detail.cc.retain(|copy| !copy.same_mailbox(address));
     detail.bcc.retain(|copy| !copy.same_mailbox(address));
+    detail.reply_to = detail.reply_to.filter(|reply_to| !reply_to.address.same_mailbox(address));
     if email.is_to {
         detail = Detail { recipient: None, headers: vec![], reply_to: None, ..detail };
         connection

@@ -120,7 +120,11 @@ fn prune(
         let sql = "DELETE FROM contents WHERE email_seq = ?1";
         pruned.contents += execute(work.connection, sql, [email.seq])?;
     }
-    let next = if looked.len() < limit as usize { 0 } else { looked.last().map_or(0, |email| email.seq) };
+    // What follows an email that is too young is younger still: begin anew. Only those that may not go at all yet
+    // are passed over.
+    let meets_the_young = looked.iter().any(|email| email.is_finished() && !email.is_over(content_end));
+    let is_at_the_end = looked.len() < limit as usize || meets_the_young;
+    let next = if is_at_the_end { 0 } else { looked.last().map_or(0, |email| email.seq) };
     let emails_end = now.minus(retention.emails);
     for email in finished_before(work.connection, Kind::Emails, 0, limit)? {
         if email.is_over(emails_end) {
@@ -158,8 +162,12 @@ struct Old {
 
 impl Old {
     /// What can still be replayed is kept whole.
+    fn is_finished(&self) -> bool {
+        self.status.is_final() && !self.is_dead_letter
+    }
+
     fn is_over(&self, end: Timestamp) -> bool {
-        self.status.is_final() && !self.is_dead_letter && self.updated_at <= end
+        self.is_finished() && self.updated_at <= end
     }
 }
 

@@ -158,6 +158,10 @@ fn write_group(
         answers.push(job(open.then_some(&mut Work { connection, counts: &mut counts })));
         next = if answers.len() < GROUP_MAX { waiting.try_recv().ok() } else { None };
     }
+    if begun.is_ok() && connection.is_autocommit() {
+        let full = "the database ended the transaction by itself, most likely for want of room".to_owned();
+        return (answers, Err(StoreError::Full(full)));
+    }
     let ended =
         begun.and_then(|()| counts.flush(connection)).and_then(|()| connection.execute_batch("COMMIT"));
     if ended.is_err() && !connection.is_autocommit() {
