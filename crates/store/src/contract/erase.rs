@@ -125,6 +125,23 @@ pub async fn another_spelling_is_the_same_person(store: &dyn Store) {
     assert_forgotten(store, company, &read(store, company, id).await).await;
 }
 
+/// Mail to somebody else that only copies the person, or sends answers to them, is still sent, without their address;
+/// and asking again finds nothing more.
+pub async fn mail_to_others_goes_out_without_them(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let mut copied = an_email(company);
+    copied.envelope.cc = vec![an_address(PERSON), an_address("bob@example.com")];
+    let mut answered = an_email(company);
+    answered.envelope.reply_to = Some(model::Mailbox::plain(an_address(PERSON)));
+    let (copied, answered) = (stored(store, copied).await, stored(store, answered).await);
+    assert_eq!(erase(store, company, at_secs(60)).await.emails, 2);
+    let copied = read(store, company, copied).await;
+    assert_eq!((copied.status, copied.envelope.cc), (Status::Enqueued, vec![an_address("bob@example.com")]));
+    let answered = read(store, company, answered).await;
+    assert_eq!((answered.status, answered.envelope.reply_to), (Status::Enqueued, None));
+    assert_eq!(erase(store, company, at_secs(60)).await, Erased::default());
+}
+
 /// Everybody else keeps everything, and the company keeps its counts.
 pub async fn nobody_else_is_touched(store: &dyn Store) {
     let acme = a_company(store, "acme").await;

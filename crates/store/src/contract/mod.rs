@@ -220,6 +220,7 @@ macro_rules! store_contract {
                 copies_are_forgotten,
                 the_recipient_is_forgotten,
                 another_spelling_is_the_same_person,
+                mail_to_others_goes_out_without_them,
                 nobody_else_is_touched,
                 forgetting_goes_in_steps,
                 the_forgotten_may_come_back,
