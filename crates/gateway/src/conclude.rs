@@ -15,7 +15,7 @@ use crate::Settings;
 use crate::validate::Invalid;
 
 /// How long a report from the provider may take to tell us that an email of unknown outcome was sent after all.
-/// It is not tried again before.
+/// It is not tried again before, unless its worker was shut down and gave it back.
 pub const UNKNOWN_GRACE: Duration = Duration::from_secs(30);
 
 /// An email whose worker never came back this many times in a row is taken for the cause.

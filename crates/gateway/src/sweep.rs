@@ -24,7 +24,8 @@ const PRUNE_EVERY: Duration = Duration::from_secs(60);
 const STATS_EVERY: Duration = Duration::from_secs(5);
 /// A wall clock that moved this far against the steady one was set, not running.
 const JUMP_MIN: Duration = Duration::from_secs(3600);
-/// Nothing expires for this long after the clock was set, so that a wrong time can be put right.
+/// The sweep expires and prunes nothing for this long after the clock was set, so that a wrong time can be put right.
+/// An email that a worker meets meanwhile is still judged by the clock, since it must never be sent late.
 const EXPIRY_PAUSE: Duration = Duration::from_secs(10 * 60);
 /// 2020-01-01: a clock that shows less was never set, and nothing expires by it.
 const CLOCK_MIN: Timestamp = Timestamp::from_millis(1_577_836_800_000);
