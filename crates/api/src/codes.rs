@@ -111,6 +111,7 @@ pub const WARNINGS: &[(&str, &str)] = &[
     ("DUPLICATE_ADDRESS", "The address was named before and left out here"),
     ("DUPLICATE_TAG", "The tag was named before and left out here"),
     ("SCHEDULED_IN_PAST", "The time is past; the email is sent now"),
+    ("NOT_AVAILABLE_YET", "Kept, but not done by this version"),
     ("CONTENT_TYPE_CORRECTED", "The attachment is sent as what its bytes show"),
 ];
 

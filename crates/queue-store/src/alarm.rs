@@ -212,7 +212,7 @@ mod tests {
         assert!(waits(&alarm, NOW).await <= ms(51));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn memory_is_bounded_and_keeps_the_earliest() {
         let alarm = idle();
         alarm.set((1..=10_000).rev().map(|n| NOW.plus(ms(n * 10))));
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(state.due.first().copied(), Some(NOW.millis() + 10));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_held_email_is_never_waited_for() {
         let alarm = idle();
         alarm.set([Timestamp::NEVER]);
