@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use model::{Claim, Event, EventKind, Guard, Move, Status, Timestamp, Verdict};
 use rusqlite::{Connection, OptionalExtension};
+use store::fairness::{Candidate, Fairness, still_hungry};
+use store::starts::Starts;
 use store::{ClaimRequest, SettledBy, Settlement, StoreError, content_codec};
 
 use crate::SqliteStore;
 use crate::error::from_sqlite;
-use crate::fairness::{Candidate, Fairness};
 use crate::writer::Work;
 use crate::{row, settle};
 
@@ -29,8 +30,6 @@ const ROUNDS_MAX: u32 = 4;
 const EXPIRED_MAX: u32 = 1_000;
 /// How long emails wait whose content could not be read just now.
 const CONTENT_PAUSE: Duration = Duration::from_secs(1);
-/// A rate is kept over any second; starts are remembered in steps of this many milliseconds.
-const STEP_MS: i64 = 10;
 
 impl SqliteStore {
     pub(crate) async fn claim_due(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
@@ -80,15 +79,6 @@ fn claim_batch(
         note_starts(work.connection, &company, request.now, count)?;
     }
     Ok(batch.claimed)
-}
-
-/// Companies that did not come short and have room for more; one that got no share at all among them.
-fn still_hungry(candidates: Vec<Candidate>, shares: &[u32], given: &[u32]) -> Vec<Candidate> {
-    let used_up = |(candidate, (&share, &count)): (Candidate, (&u32, &u32))| {
-        let room = candidate.room - count.min(candidate.room);
-        (count == share && room > 0).then_some(Candidate { room, ..candidate })
-    };
-    candidates.into_iter().zip(shares.iter().zip(given)).filter_map(used_up).collect()
 }
 
 /// What one claim has gathered so far.
@@ -145,7 +135,7 @@ impl Batch<'_> {
             let came_short = due.len() < asked as usize;
             for due in due {
                 if due.expires_at <= self.request.now {
-                    crate::outbox::expire_row(work, due.seq, due.status, None, self.request.now)?;
+                    crate::outbox::expire_row(work, due.seq, due.status, self.request.now, self.request.now)?;
                     self.expired += 1;
                 } else {
                     self.lease(work, &due)?;
@@ -177,7 +167,7 @@ impl Batch<'_> {
         let row = rows.next().map_err(from_sqlite)?.ok_or_else(|| {
             StoreError::Broken("an email changed inside the transaction that claims it".into())
         })?;
-        let claim = row::claim(row, request.now)?;
+        let claim = row::record(row)?.claim(request.now)?;
         drop(rows);
         let received = Event::new(EventKind::Received, request.now).with("attempt", claim.attempt);
         row::add_events(work.connection, due.seq, &[received])?;
@@ -329,7 +319,7 @@ fn candidate(
         room = room.min(most.saturating_sub(in_flight(connection, company)?));
     }
     if let Some(rate) = rate_per_sec {
-        room = room.min(rate.saturating_sub(started_lately(connection, company, request.now)?));
+        room = room.min(rate.saturating_sub(recent_starts(connection, company, request.now)?.count()));
     }
     Ok((room > 0).then(|| Candidate { company: company.to_owned(), weight, room }))
 }
@@ -363,29 +353,12 @@ fn in_flight(connection: &Connection, company: &str) -> Result<u32, StoreError> 
         .map_err(from_sqlite)
 }
 
-/// The starts of the last second: pairs of a step and a count. A step counts until all of it is a second old.
-fn recent_starts(
-    connection: &Connection,
-    company: &str,
-    now: Timestamp,
-) -> Result<Vec<(i64, u32)>, StoreError> {
+fn recent_starts(connection: &Connection, company: &str, now: Timestamp) -> Result<Starts, StoreError> {
     let text: Option<String> = connection
         .prepare_cached("SELECT starts FROM company_rates WHERE company_id = ?1")
         .and_then(|mut statement| statement.query_row([company], |row| row.get(0)).optional())
         .map_err(from_sqlite)?;
-    let pair = |text: &str| -> Option<(i64, u32)> {
-        let (step, count) = text.split_once(':')?;
-        Some((step.parse().ok()?, count.parse().ok()?))
-    };
-    // A step in the future was noted before the clock was set back.
-    let recent = |&(step, _): &(i64, u32)| {
-        (step + 1) * STEP_MS > now.millis() - 1_000 && step * STEP_MS <= now.millis()
-    };
-    Ok(text.unwrap_or_default().split(',').filter_map(pair).filter(recent).collect())
-}
-
-fn started_lately(connection: &Connection, company: &str, now: Timestamp) -> Result<u32, StoreError> {
-    Ok(recent_starts(connection, company, now)?.iter().map(|(_, count)| count).sum())
+    Ok(Starts::recent(&text.unwrap_or_default(), now))
 }
 
 /// Remembers starts of a company that has a rate limit.
@@ -398,18 +371,13 @@ fn note_starts(connection: &Connection, company: &str, now: Timestamp, count: u3
         return Ok(());
     }
     let mut starts = recent_starts(connection, company, now)?;
-    let step = now.millis() / STEP_MS;
-    match starts.iter_mut().find(|(other, _)| *other == step) {
-        Some((_, so_far)) => *so_far += count,
-        None => starts.push((step, count)),
-    }
-    let text: Vec<String> = starts.iter().map(|(step, count)| format!("{step}:{count}")).collect();
+    starts.add(now, count);
     connection
         .prepare_cached(
             "INSERT INTO company_rates (company_id, starts) VALUES (?1, ?2)
              ON CONFLICT (company_id) DO UPDATE SET starts = excluded.starts",
         )
-        .and_then(|mut statement| statement.execute((company, text.join(","))))
+        .and_then(|mut statement| statement.execute((company, starts.encode())))
         .map_err(from_sqlite)?;
     Ok(())
 }

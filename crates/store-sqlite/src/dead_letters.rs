@@ -106,7 +106,7 @@ fn list(connection: &Connection, values: Vec<Value>, limit: u32) -> Result<Page<
             return Ok(Page { items, next: Some(cursor(last_seq)) });
         }
         last_seq = row.get("seq").map_err(from_sqlite)?;
-        items.push(row::email(row)?);
+        items.push(row::record(row)?.email());
     }
     Ok(Page { items, next: None })
 }

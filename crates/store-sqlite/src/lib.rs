@@ -9,7 +9,6 @@ mod companies;
 mod counts;
 mod dead_letters;
 mod error;
-mod fairness;
 mod intake;
 mod lookup;
 mod outbox;
@@ -26,8 +25,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use store::StoreError;
+use store::fairness::Fairness;
 
-use crate::fairness::Fairness;
 use crate::owners::Owners;
 use crate::reader::Reader;
 use crate::writer::Writer;

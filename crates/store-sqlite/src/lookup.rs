@@ -5,6 +5,7 @@ use async_trait::async_trait;
 use model::{CompanyId, Content, Email, EmailId, Event, Status, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
+use store::record::Record;
 use store::{Cursor, EmailFilter, Lookup, Page, StoreError, content_codec};
 
 use crate::SqliteStore;
@@ -57,7 +58,7 @@ fn email(connection: &Connection, company: CompanyId, id: EmailId) -> Result<Opt
     let sql = format!("SELECT {} FROM email_outbox WHERE id = ?1 AND company_id = ?2", row::COLUMNS);
     let mut statement = connection.prepare_cached(&sql).map_err(from_sqlite)?;
     let mut rows = statement.query((id.to_string(), company.to_string())).map_err(from_sqlite)?;
-    rows.next().map_err(from_sqlite)?.map(row::email).transpose()
+    Ok(rows.next().map_err(from_sqlite)?.map(row::record).transpose()?.map(Record::email))
 }
 
 fn seq_of(connection: &Connection, company: CompanyId, id: EmailId) -> Result<Option<i64>, StoreError> {
@@ -196,7 +197,7 @@ impl Query {
                 break;
             }
             last_seq = row.get("seq").map_err(from_sqlite)?;
-            items.push(row::email(row)?);
+            items.push(row::record(row)?.email());
         }
         if next.is_none() && !self.testing.is_empty() {
             next = self.end_of_look(connection)?.map(cursor);

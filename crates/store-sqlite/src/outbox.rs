@@ -8,6 +8,7 @@ use model::{
     WorkerId,
 };
 use rusqlite::{Connection, OptionalExtension};
+use store::change::expiry;
 use store::detail::Detail;
 use store::{
     Acceptance, Accepted, AttemptStart, Begun, Cancelled, ClaimRequest, IdempotencyKey, IntakeItem,
@@ -249,45 +250,37 @@ fn expire(work: &mut Work<'_>, now: Timestamp, limit: u32) -> Result<u32, StoreE
     }
     drop(rows);
     for &(seq, status, due_at) in &expired {
-        expire_row(work, seq, status, Some(due_at), now)?;
+        expire_row(work, seq, status, due_at, now)?;
     }
     Ok(u32::try_from(expired.len()).unwrap_or(u32::MAX))
 }
 
-/// Ends a waiting email whose time is over. One that is held (due never) may have been sent: it is a dead
-/// letter for a person to look at, not an expired one.
+/// Ends a waiting email whose time is over.
 pub fn expire_row(
     work: &mut Work<'_>,
     seq: i64,
     status: Status,
-    due_at: Option<Timestamp>,
+    due_at: Timestamp,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let held = due_at == Some(Timestamp::NEVER);
-    let to = row::moved(work, status, if held { Move::Fail } else { Move::Expire })?;
-    let now_ms = now.millis();
+    let (step, event) = expiry(due_at, now);
+    let to = row::moved(work, status, step)?;
+    let code = ErrorCode::OUTCOME_UNKNOWN;
+    let unknown = (to == Status::Failed).then_some(code.as_str());
     work.connection
         .prepare_cached(
             "UPDATE email_outbox
              SET status = ?2, version = version + 1, due_at = NULL, updated_at = ?3,
-                 failed_at = CASE WHEN ?4 THEN ?3 ELSE failed_at END, dead_at = CASE WHEN ?4 THEN ?3 END
+                 failed_at = CASE WHEN ?4 IS NULL THEN failed_at ELSE ?3 END,
+                 dead_at = CASE WHEN ?4 IS NULL THEN NULL ELSE ?3 END,
+                 last_failure_code = coalesce(?4, last_failure_code),
+                 last_failure_at = CASE WHEN ?4 IS NULL THEN last_failure_at ELSE ?3 END
              WHERE seq = ?1 AND status = ?5",
         )
-        .and_then(|mut statement| statement.execute((seq, to.as_str(), now_ms, held, status.as_str())))
+        .and_then(|mut statement| {
+            statement.execute((seq, to.as_str(), now.millis(), unknown, status.as_str()))
+        })
         .map_err(from_sqlite)?;
-    let event = if held {
-        work.connection
-            .prepare_cached(
-                "UPDATE email_outbox SET last_failure_code = ?2, last_failure_at = ?3 WHERE seq = ?1",
-            )
-            .and_then(|mut statement| statement.execute((seq, ErrorCode::OUTCOME_UNKNOWN.as_str(), now_ms)))
-            .map_err(from_sqlite)?;
-        Event::new(EventKind::Failed, now)
-            .with("errorCode", ErrorCode::OUTCOME_UNKNOWN.as_str())
-            .with("willRetry", false)
-    } else {
-        Event::new(EventKind::Expired, now)
-    };
     row::add_events(work.connection, seq, &[event])
 }
 

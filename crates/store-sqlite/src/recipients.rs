@@ -5,15 +5,12 @@ use model::privacy::Secret;
 use model::{Address, CompanyId, Content, Event, EventKind, NewEmail, RecipientId, Status, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
 use store::detail::Detail;
+use store::erasure::{self, ERASED_ADDRESS, ERASED_SUBJECT};
 use store::{Erased, RecipientRecord, Recipients, StoreError, content_codec};
 
 use crate::error::from_sqlite;
 use crate::writer::Work;
 use crate::{SqliteStore, outbox, row};
-
-/// What stands where an erased address stood.
-const ERASED_ADDRESS: &str = "erased@erased.invalid";
-const ERASED_SUBJECT: &str = "(erased)";
 
 #[async_trait]
 impl Recipients for SqliteStore {
@@ -205,12 +202,8 @@ fn emails_naming(
 /// An email to the person loses everything but its counts; one that only copied them, or sent answers to them, loses
 /// their address.
 fn erase_email(connection: &Connection, email: &Found, address: &Address) -> Result<(), StoreError> {
-    let mut detail = email.detail.clone();
-    detail.cc.retain(|copy| !copy.same_mailbox(address));
-    detail.bcc.retain(|copy| !copy.same_mailbox(address));
-    detail.reply_to = detail.reply_to.filter(|reply_to| !reply_to.address.same_mailbox(address));
+    let detail = erasure::without(&email.detail, address, email.is_to);
     if email.is_to {
-        detail = Detail { recipient: None, headers: vec![], reply_to: None, ..detail };
         connection
             .execute(
                 "UPDATE email_outbox SET to_email = ?2, subject = ?3, recipient_external_id = NULL WHERE seq = ?1",

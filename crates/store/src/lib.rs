@@ -3,15 +3,23 @@
 //! `contract` (feature `contract`) holds the laws every store must pass.
 
 pub mod companies;
-pub mod content_codec;
 pub mod dead_letters;
-pub mod detail;
 pub mod error;
 pub mod lookup;
 pub mod outbox;
 pub mod recipients;
-pub mod settings_codec;
 pub mod upkeep;
+
+// What the back-ends share, so that each holds little more than its own statements.
+pub mod change;
+pub mod content_codec;
+pub mod detail;
+pub mod erasure;
+pub mod fairness;
+pub mod group;
+pub mod record;
+pub mod settings_codec;
+pub mod starts;
 
 #[cfg(feature = "contract")]
 pub mod contract;
@@ -25,7 +33,7 @@ pub use outbox::{
     IntakeVerdict, Outbox, RetriedNow, Settled, SettledBy, Settlement,
 };
 pub use recipients::{Erased, RecipientRecord, Recipients};
-pub use upkeep::{Pruned, QueueStats, Retention, Upkeep};
+pub use upkeep::{Pruned, QueueStats, Retention, Upkeep, Weakness};
 
 /// Everything a store does.
 pub trait Store: Outbox + Lookup + DeadLetters + Companies + Recipients + Upkeep {}

@@ -60,6 +60,12 @@ pub trait Outbox: Send + Sync {
     /// Withdraws an email that no provider has been called for.
     async fn cancel(&self, company: CompanyId, id: EmailId, now: Timestamp) -> Result<Cancelled, StoreError>;
 
+    /// Returns when another process has made emails due, where the store can tell. It may miss some and never
+    /// return: who waits for work looks by itself from time to time.
+    async fn arrival(&self) {
+        std::future::pending().await
+    }
+
     /// Makes a waiting (or held) email due now.
     async fn retry_now(
         &self,

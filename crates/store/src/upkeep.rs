@@ -16,6 +16,11 @@ pub trait Upkeep: Send + Sync {
     /// A write and a read: is the store fit for work?
     async fn check(&self) -> Result<(), StoreError>;
 
+    /// How the database is set up, as far as it may lose what was acknowledged or stand in the way of work.
+    async fn weaknesses(&self) -> Result<Vec<Weakness>, StoreError> {
+        Ok(Vec::new())
+    }
+
     /// Deletes what has outlived its retention, at most `limit` emails per call. Only finished emails are
     /// ever touched.
     async fn prune(&self, retention: &Retention, now: Timestamp, limit: u32) -> Result<Pruned, StoreError>;
@@ -30,6 +35,17 @@ pub trait Upkeep: Send + Sync {
 
     /// Releases what the store holds open; calls after this fail.
     async fn close(&self);
+}
+
+/// Something about the database that an operator should change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Weakness {
+    /// The setting, as the database calls it.
+    pub setting: String,
+    /// What is wrong with it and what to do.
+    pub text: String,
+    /// Acknowledged emails can be lost. Otherwise work is only made harder.
+    pub loses_data: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -64,6 +64,15 @@ impl Fairness {
     }
 }
 
+/// Companies that did not come short and have room for more; one that got no share at all among them.
+pub fn still_hungry(candidates: Vec<Candidate>, shares: &[u32], given: &[u32]) -> Vec<Candidate> {
+    let used_up = |(candidate, (&share, &count)): (Candidate, (&u32, &u32))| {
+        let room = candidate.room - count.min(candidate.room);
+        (count == share && room > 0).then_some(Candidate { room, ..candidate })
+    };
+    candidates.into_iter().zip(shares.iter().zip(given)).filter_map(used_up).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
