@@ -1,75 +1,69 @@
-# The databases of one run of tests: start_databases exports POSTHASTE_TEST_POSTGRES and POSTHASTE_TEST_MYSQL, the URLs
-# of a superuser on servers of its own, unless they are set already; stop_databases ends those it started. Sourced by
-# ./test and run.sh, which has to call stop_databases from an EXIT trap.
+# The databases of one run of tests. start_databases exports POSTHASTE_TEST_POSTGRES and POSTHASTE_TEST_MYSQL, URLs of
+# a superuser; it starts servers for those that are not set. stop_databases ends what was started. Sourced by ./test
+# and run.sh, which call stop_databases from their EXIT trap.
 #
-# Also exported: POSTHASTE_TEST_PEERS, this folder, so that a test that kills a server can start one of its own;
-# POSTHASTE_TEST_PEERS_RUN, a folder of this run: a server that a test starts in a folder in there is ended with it.
+# Also exported: POSTHASTE_TEST_PEERS, this folder, for tests that start, kill and start again a server of their own;
+# POSTHASTE_TEST_PEERS_RUN, a folder of this run: servers in its folders postgres* and mariadb* are ended with the run,
+# even if the test that started them could not.
 # shellcheck shell=bash
 
 POSTHASTE_TEST_PEERS=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
 export POSTHASTE_TEST_PEERS
+all_runs=$(realpath -m "${CARGO_TARGET_DIR:-$POSTHASTE_TEST_PEERS/../../target}")/peers
+run=
 
 say() { echo "== $*"; }
 
-# The script that runs the server in folder $1; nothing for other folders.
-script_of() {
-    case ${1##*/} in
-        postgres*) echo "$POSTHASTE_TEST_PEERS/postgres.sh" ;;
-        mariadb*) echo "$POSTHASTE_TEST_PEERS/mariadb.sh" ;;
-    esac
-}
-
 # Ends the servers in the folder of a run and deletes it.
 remove_run() {
-    local server script
-    for server in "$1"/*/; do
-        server=${server%/}
-        script=$(script_of "$server")
-        if [ -n "$script" ]; then "$script" remove "$server" || true; fi
+    local dir script
+    for dir in "$1"/postgres*/ "$1"/mariadb*/; do
+        [ -d "$dir" ] || continue
+        case ${dir#"$1"/} in
+            postgres*) script=postgres.sh ;;
+            *) script=mariadb.sh ;;
+        esac
+        "$POSTHASTE_TEST_PEERS/$script" remove "$dir" || return 1
     done
     rm -rf "$1"
 }
 
-# Makes a folder for this run and holds a lock on it for as long as this shell lives. Folders without their lock are
-# of runs that could not clean up after themselves, such as after kill -9.
+# Makes a folder for this run and holds a lock on it for as long as this shell or what it runs is there. A folder
+# without its lock is of a run that could not clean up after itself, because of kill -9 for example.
 make_run() {
-    local peers old
-    peers=$(realpath -m "${CARGO_TARGET_DIR:-$POSTHASTE_TEST_PEERS/../../target}")/peers
-    mkdir -p "$peers"
-    exec 8>"$peers/lock"
+    local old
+    mkdir -p "$all_runs"
+    exec 8>"$all_runs/lock"
     flock 8
-    for old in "$peers"/run.*/; do
-        old=${old%/}
-        if [ -e "$old/lock" ] && flock --nonblock "$old/lock" true; then remove_run "$old" 8>&-; fi
-    done
-    POSTHASTE_TEST_PEERS_RUN=$(mktemp -d "$peers/run.XXXXXX")
-    # The user PostgreSQL runs as must get in.
-    chmod 755 "$POSTHASTE_TEST_PEERS_RUN"
-    exec 9>"$POSTHASTE_TEST_PEERS_RUN/lock"
-    flock 9
-    exec 8>&-
-    export POSTHASTE_TEST_PEERS_RUN
-    made_run=$POSTHASTE_TEST_PEERS_RUN
-}
-
-# start_server postgres|mariadb: starts it and leaves its URL in the file `url` of its folder.
-start_server() {
-    local script=$POSTHASTE_TEST_PEERS/$1.sh dir=$POSTHASTE_TEST_PEERS_RUN/$1 port try
-    for try in 1 2 3; do
-        port=$("$script" port)
-        # Somebody may take the port in between: hence three times.
-        if "$script" start "$dir" "$port"; then
-            "$script" url "$port" >"$dir/url"
-            return
+    for old in "$all_runs"/run.*/; do
+        if [ -O "$old" ] && flock --nonblock "$old/lock" true; then
+            say "databases: removing $old, left by a run that was killed"
+            remove_run "${old%/}" || true
         fi
     done
-    return 1
+    run=$(mktemp -d "$all_runs/run.XXXXXX")
+    # PostgreSQL's own user must get in.
+    chmod 755 "$run"
+    exec 9>"$run/lock"
+    flock 9
+    exec 8>&-
+    export POSTHASTE_TEST_PEERS_RUN=$run
 }
 
+# start_server postgres|mariadb
+start_server() {
+    local script=$POSTHASTE_TEST_PEERS/$1.sh port
+    port=$("$script" port)
+    "$script" start "$run/$1" "$port" && return
+    # Again if somebody took the port in between.
+    (exec 7<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || return 1
+    "$script" start "$run/$1" "$("$script" port)"
+}
+
+# Both at a time: that is one second instead of two.
 start_databases() {
     local postgres='' mariadb=''
-    made_run=
-    if [ -z "${POSTHASTE_TEST_PEERS_RUN-}" ]; then make_run; fi
+    make_run
     if [ -n "${POSTHASTE_TEST_POSTGRES-}" ]; then
         say "PostgreSQL: the one POSTHASTE_TEST_POSTGRES names"
     else
@@ -86,19 +80,29 @@ start_databases() {
     fi
     if [ -n "$postgres" ]; then
         wait "$postgres"
-        POSTHASTE_TEST_POSTGRES=$(cat "$POSTHASTE_TEST_PEERS_RUN/postgres/url")
+        POSTHASTE_TEST_POSTGRES=$(cat "$run/postgres/url")
         say "PostgreSQL: $POSTHASTE_TEST_POSTGRES"
     fi
     if [ -n "$mariadb" ]; then
         wait "$mariadb"
-        POSTHASTE_TEST_MYSQL=$(cat "$POSTHASTE_TEST_PEERS_RUN/mariadb/url")
+        POSTHASTE_TEST_MYSQL=$(cat "$run/mariadb/url")
         say "MariaDB: $POSTHASTE_TEST_MYSQL"
     fi
     export POSTHASTE_TEST_POSTGRES POSTHASTE_TEST_MYSQL
 }
 
 stop_databases() {
-    # A start may still be under way.
+    local status=$? log
+    [ -n "$run" ] || return 0
+    # An impatient second Ctrl-C must not leave servers behind. A start may still be under way.
+    trap '' INT TERM
     wait
-    if [ -n "${made_run-}" ]; then remove_run "$made_run"; fi
+    if [ "$status" != 0 ]; then
+        for log in "$run"/*/log; do
+            [ ! -e "$log" ] || mv "$log" "$all_runs/$(basename "$(dirname "$log")").log"
+        done
+        say "databases: their logs of this run are $all_runs/*.log"
+    fi
+    remove_run "$run"
+    run=
 }

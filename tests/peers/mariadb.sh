@@ -4,50 +4,50 @@
 set -euo pipefail
 
 name=MariaDB
-command=mariadbd
+process=mariadbd
 stop_signal=TERM
 run_as=()
-# Root has to say that it means it; others cannot choose.
+# Root has to say that it means it; others have no choice.
 user=()
 [ "$(id -u)" != 0 ] || user=(--user=root)
 
+# shellcheck source=tests/peers/server.sh
 . "$(dirname "$0")/server.sh"
 
 find_programs() {
     # The server is in sbin, which ordinary users may not have on their PATH.
     PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
-    command -v mariadbd mariadb-install-db mariadb >/dev/null
+    command -v mariadbd >/dev/null && command -v mariadb-install-db >/dev/null && command -v mariadb >/dev/null
 }
 
-# The -core packages are the programs alone: no system service that would start.
-install_programs() {
-    apt_install mariadb-server-core mariadb-client-core
-    find_programs
-}
+# The -core packages are the programs alone, without a system service that would start.
+install_programs() { apt_install mariadb-server-core mariadb-client-core; }
+
+place_data() { mkdir "$1"; }
 
 make_data() {
-    mkdir "$dir/data"
-    mariadb-install-db --no-defaults "${user[@]}" --datadir="$dir/data" --skip-name-resolve --skip-test-db \
+    mariadb-install-db --no-defaults "${user[@]}" --datadir="$1" --skip-name-resolve --skip-test-db \
         --auth-root-authentication-method=normal
 }
 
-answers() {
-    mariadb --no-defaults --host=127.0.0.1 --port="$port" --user=root --batch --skip-column-names \
+# The folder of the server that answers: on a port that is taken, it is somebody else's.
+ask_for_folder() {
+    mariadb --no-defaults --host=127.0.0.1 --port="$port" --user=root --skip-ssl --batch --skip-column-names \
         --execute='SELECT @@datadir' 2>/dev/null </dev/null
 }
 
 launch() {
-    # In a session of its own, so that Ctrl-C ends the tests and they end it. No unix socket: its path may be 107 bytes
-    # long, that of a test's folder is often longer.
-    setsid mariadbd --no-defaults "${user[@]}" --datadir="$data" --pid-file="$dir/server.pid" --socket= \
+    # In a session of its own: Ctrl-C is for the tests, which end the server when they are done. No unix socket: its
+    # path may be 107 bytes long, that of a test's folder is often longer.
+    setsid mariadbd --no-defaults "${user[@]}" --datadir="$data" --pid-file="$data/pid" --socket= \
         --bind-address=127.0.0.1 --port="$port" --skip-name-resolve \
         --character-set-server=utf8mb4 --max-connections=300 --innodb-buffer-pool-size=256M \
         --ssl-cert="$dir/tls/cert.pem" --ssl-key="$dir/tls/key.pem" >>"$dir/log" 2>&1 </dev/null &
     local pid=$! deadline=$((SECONDS + 60))
     echo "$pid" >"$dir/pid"
-    # Asks for the folder too: on a taken port somebody else answers.
-    until [ "$(answers)" = "$data/" ]; do
-        kill -0 "$pid" 2>/dev/null && [ "$SECONDS" -lt "$deadline" ] || return 1
+    until [ "$(ask_for_folder)" = "$data/" ]; do
+        kill -0 "$pid" 2>/dev/null || return 1
+        [ "$SECONDS" -lt "$deadline" ] || return 1
         sleep 0.05
     done
 }

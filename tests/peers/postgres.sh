@@ -4,7 +4,7 @@
 set -euo pipefail
 
 name=PostgreSQL
-command=postgres
+process=postgres
 stop_signal=INT
 run_as=()
 # PostgreSQL refuses to run as root; Debian's package makes this user.
@@ -12,6 +12,7 @@ run_as=()
 # Settings for somebody's own server have no business here.
 unset "${!PG@}"
 
+# shellcheck source=tests/peers/server.sh
 . "$(dirname "$0")/server.sh"
 
 # Debian keeps the programs of each version in a folder of their own, off the PATH: the newest one.
@@ -22,31 +23,45 @@ find_programs() {
     [ -x "$bin/postgres" ]
 }
 
+# Debian's package would make a database of its own and run it as a service: not for as long as this file is there.
 install_programs() {
-    apt_install postgresql-common
-    apt_install postgresql
-    find_programs
+    local sudo=() settings=/etc/postgresql-common/createcluster.d
+    [ "$(id -u)" = 0 ] || sudo=(sudo)
+    "${sudo[@]}" mkdir -p "$settings"
+    echo 'create_main_cluster = false' | "${sudo[@]}" tee "$settings/posthaste-tests.conf" >/dev/null
+    local status=0
+    apt_install postgresql || status=$?
+    "${sudo[@]}" rm -f "$settings/posthaste-tests.conf"
+    "${sudo[@]}" rmdir --ignore-fail-on-non-empty "$settings"
+    return "$status"
+}
+
+# As root, the data goes where user postgres can get at it.
+place_data() {
+    if [ ${#run_as[@]} = 0 ]; then
+        mkdir "$1"
+    elif "${run_as[@]}" test -x "$dir"; then
+        mkdir "$1"
+        chown postgres: "$1"
+    else
+        local place
+        place=$(mktemp -d /tmp/posthaste-postgres.XXXXXX)
+        chown postgres: "$place"
+        ln -s "$place" "$1"
+        echo "$name: user postgres cannot get into $dir, its data is in $place" >&2
+    fi
 }
 
 make_data() {
-    local place=$dir/data
-    if [ ${#run_as[@]} -gt 0 ] && ! "${run_as[@]}" test -x "$dir"; then
-        place=$(mktemp -d /tmp/posthaste-postgres.XXXXXX)
-        echo "$name: user postgres cannot get into $dir, so its data is in $place"
-        ln -s "$place" "$dir/data"
-    else
-        mkdir "$place"
-    fi
-    chmod 700 "$place"
-    # Named as the server expects them; the key must belong to its user alone.
-    cp "$dir/tls/cert.pem" "$dir/server.crt"
-    cp "$dir/tls/key.pem" "$dir/server.key"
-    chmod 600 "$dir/server.key"
-    [ ${#run_as[@]} = 0 ] || chown postgres: "$place" "$dir/server.crt" "$dir/server.key"
-    # Not synced: this protects from a power cut only, and tests do not cut it.
+    local place
+    place=$(realpath "$1")
+    # Not synced: that protects from a power cut only.
     "${run_as[@]}" "$bin/initdb" --pgdata="$place" --username=posthaste --auth=trust --encoding=UTF8 \
-        --locale=C.UTF-8 --no-sync --no-instructions
-    mv "$dir/server.crt" "$dir/server.key" "$place"
+        --locale=C.UTF-8 --no-sync || return 1
+    # Written by its user: the server wants to own the key, alone.
+    "${run_as[@]}" tee "$place/server.crt" <"$dir/tls/cert.pem" >/dev/null || return 1
+    "${run_as[@]}" tee "$place/server.key" <"$dir/tls/key.pem" >/dev/null || return 1
+    chmod 600 "$place/server.key"
     # No unix socket: its path may be 107 bytes long, that of a test's folder is often longer.
     cat >>"$place/postgresql.conf" <<END
 listen_addresses = '127.0.0.1'
@@ -58,8 +73,8 @@ END
 }
 
 launch() {
-    # No process of the old server is left, start() made sure; but if its number has gone to somebody else, the new one
-    # would take that for a running server.
+    # No process of the old server is left, start made sure; but if its number has gone to another process, the new
+    # server would take that one for the old.
     rm -f "$data/postmaster.pid"
     # The log is opened here: the server's user may not be allowed to.
     "${run_as[@]}" "$bin/pg_ctl" --pgdata="$data" --options="-p $port" --wait --timeout=60 --silent start \

@@ -7,6 +7,7 @@
 set -euo pipefail
 [ $# -gt 0 ] || { sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
+# shellcheck source=tests/peers/databases.sh
 . "$(dirname "$0")/databases.sh"
 trap stop_databases EXIT
 trap 'exit 130' INT

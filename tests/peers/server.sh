@@ -1,14 +1,16 @@
 # What postgres.sh and mariadb.sh have in common: the verbs, and how a server is found again, waited for and ended.
 # Sourced. The sourcing script sets
-#   name, command     how people and how /proc/PID/comm call it
+#   name, process     what people and /proc/PID/comm call it
 #   stop_signal       ends it at once, in good order
 #   run_as            prefix that runs a command as the server's user (an empty array: as ourselves)
-# and defines find_programs, install_programs, make_data, launch, print_url.
+# and defines find_programs, install_programs, place_data, make_data, launch, print_url.
 #
-# In DIR: data (the server's files, perhaps a link), log, pid, tls (ca.pem, cert.pem, key.pem).
+# In DIR: data (the server's files, perhaps a link to them), log, pid, url, tls (ca.pem, cert.pem, key.pem).
 # shellcheck shell=bash
+# shellcheck disable=SC2154 # set by the sourcing script
 
 peers=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
+# shellcheck source=tests/peers/apt.sh
 . "$peers/apt.sh"
 
 fail() { echo "$name: $*" >&2; exit 1; }
@@ -21,25 +23,23 @@ fail_with_log() {
 
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 
-# True for a process of DIR's server. Its number alone proves nothing: after a crash it may have gone to somebody else.
-# Asked as the server's user: without CAP_SYS_PTRACE, root may not read this of others.
-is_ours() {
-    [ "$(cat "/proc/$1/comm" 2>/dev/null)" = "$command" ] &&
-        [ "$("${run_as[@]}" readlink "/proc/$1/cwd" 2>/dev/null)" = "$data" ]
-}
-
-running_pid() {
-    local pid
-    pid=$(cat "$dir/pid" 2>/dev/null) && [ -n "$pid" ] && is_ours "$pid" && echo "$pid"
-}
-
-# All processes of DIR's server, its children included.
+# All processes of DIR's server, its children included: those of its name that work in its data folder. A number from a
+# file proves nothing, after a crash it may have gone to somebody else. The folder is asked for as the server's user:
+# without CAP_SYS_PTRACE, root may not see it.
 our_pids() {
-    local pid
-    for pid in $(pgrep -x "$command"); do
-        if is_ours "$pid"; then echo "$pid"; fi
+    local comm_file comm pids=()
+    for comm_file in /proc/[0-9]*/comm; do
+        { read -r comm <"$comm_file"; } 2>/dev/null || continue
+        [ "$comm" != "$process" ] || pids+=("${comm_file//[!0-9]/}")
     done
+    [ ${#pids[@]} -gt 0 ] || return 0
+    # shellcheck disable=SC2016 # expanded by that shell
+    "${run_as[@]}" sh -c 'data=$1; shift
+        for pid; do if [ "$(readlink "/proc/$pid/cwd")" = "$data" ]; then echo "$pid"; fi; done' \
+        sh "$data" "${pids[@]}"
 }
+
+print_pid() { grep -Fx -f "$dir/pid" <(our_pids) 2>/dev/null; }
 
 # Waits until no process of DIR's server is left, up to $1 seconds.
 wait_until_gone() {
@@ -50,55 +50,73 @@ wait_until_gone() {
     done
 }
 
-end_the_rest() {
+kill_the_rest() {
     local pid
     for pid in $(our_pids); do
         kill -KILL "$pid" 2>/dev/null || true
     done
-    wait_until_gone 10 || fail "processes of $data survive SIGKILL"
+    wait_until_gone 10 || fail "processes in $data survive SIGKILL"
+}
+
+install() {
+    command -v openssl >/dev/null || apt_install openssl
+    find_programs && return
+    echo "== $name: installing it"
+    install_programs
+    find_programs || fail "cannot install it"
+}
+
+# The data folder gets its name when it is complete: a first start that was interrupted is made anew.
+make_instance() {
+    delete "$dir/data.new"
+    "$peers/make_cert.sh" "$dir/tls"
+    place_data "$dir/data.new"
+    make_data "$dir/data.new" >>"$dir/log" 2>&1 || fail_with_log "cannot make its data folder"
+    mv -T "$dir/data.new" "$dir/data"
+    find_data
 }
 
 start() {
     find_programs || fail "not installed: run $0 install"
     mkdir -p "$dir"
-    resolve
-    # Just after a SIGKILL the old server, or children that have not noticed yet, may still be there.
-    if [ -n "$(our_pids)" ] && ! wait_until_gone 5; then
-        [ -z "$(running_pid)" ] || fail "already runs in $dir as process $(running_pid)"
-        end_the_rest
+    # Just after a SIGKILL the server itself, or children that have not noticed yet, may still be there.
+    if ! wait_until_gone 5; then
+        ! print_pid >/dev/null || fail "already runs in $dir as process $(print_pid)"
+        kill_the_rest
     fi
     rm -f "$dir/pid"
-    if [ ! -e "$dir/ready" ]; then
-        # A first start that was interrupted left half of it.
-        delete_data
-        "$peers/make_cert.sh" "$dir/tls"
-        make_data >>"$dir/log" 2>&1 || fail_with_log "cannot make a data folder"
-        resolve
-        touch "$dir/ready"
-    fi
+    [ -e "$dir/data" ] || make_instance
     launch || fail_with_log "does not start on port $port"
+    print_url >"$dir/url"
 }
 
 stop() {
     local pid
-    pid=$(running_pid) || true
-    if [ -n "$pid" ]; then
+    if pid=$(print_pid); then
         kill "-$stop_signal" "$pid" 2>/dev/null || true
-        if ! wait_until_gone 30; then
-            echo "$name: process $pid did not end in 30 seconds, killing it" >&2
-        fi
+        wait_until_gone 30 || echo "$name: process $pid did not end in 30 seconds, killing it" >&2
     fi
-    end_the_rest
+    kill_the_rest
     rm -f "$dir/pid"
 }
 
-# data may be a link: is_ours needs the real path.
-resolve() { data=$(realpath -m "$dir/data"); }
-
-delete_data() {
-    rm -rf "$data" "$dir/data" "$dir/ready"
-    resolve
+# A folder, or a link and the folder it leads to.
+delete() {
+    if [ -L "$1" ]; then rm -rf "$(realpath -m "$1")"; fi
+    rm -rf "$1"
 }
+
+# Only what is ours, in case DIR is somebody's folder by mistake.
+remove() {
+    stop
+    delete "$dir/data"
+    delete "$dir/data.new"
+    rm -rf "$dir/tls"
+    rm -f "$dir/log" "$dir/url"
+    [ ! -d "$dir" ] || rmdir --ignore-fail-on-non-empty "$dir"
+}
+
+find_data() { data=$(realpath -m "$dir/data"); }
 
 usage() {
     cat >&2 <<END
@@ -115,7 +133,7 @@ END
 
 main() {
     case "$#:${1-}" in
-        1:install) find_programs || install_programs || fail "cannot install it"; return ;;
+        1:install) install; return ;;
         1:port) free_port; return ;;
         2:url) port=$2; print_url; return ;;
         3:start) port=$3 ;;
@@ -123,15 +141,14 @@ main() {
         *) usage ;;
     esac
     dir=$(realpath -m "$2")
-    resolve
-    # The server's user may not be allowed into the current folder.
+    find_data
+    # The server's user may not be allowed into the current folder, and should be into new ones.
     cd /
-    # The server must not keep the locks of the run that starts it (databases.sh).
+    umask 022
+    # The server must not hold the locks of the run that starts it (databases.sh).
     exec 8>&- 9>&-
     case $1 in
-        start) start ;;
-        pid) running_pid ;;
-        stop) stop ;;
-        remove) stop; delete_data; rm -rf "$dir" ;;
+        pid) print_pid ;;
+        *) "$1" ;;
     esac
 }
