@@ -197,3 +197,6 @@ fn checkpoint(connection: &Connection, mode: &str, log_pages: &AtomicI64) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
