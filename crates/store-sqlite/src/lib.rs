@@ -37,9 +37,6 @@ pub struct SqliteStore {
     reader: Reader,
     owners: Owners,
     fairness: Arc<Mutex<Fairness>>,
-    /// How far retention has walked through the contents, so that what may not go yet is not looked at again
-    /// and again.
-    pruned_to: Mutex<i64>,
 }
 
 impl SqliteStore {
@@ -68,6 +65,6 @@ impl SqliteStore {
     }
 
     fn of(writer: Writer, reader: Reader, owners: Owners) -> Self {
-        Self { writer, reader, owners, fairness: Arc::default(), pruned_to: Mutex::new(0) }
+        Self { writer, reader, owners, fairness: Arc::default() }
     }
 }

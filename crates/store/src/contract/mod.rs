@@ -242,6 +242,8 @@ macro_rules! store_contract {
                 a_replay_starts_the_time_anew,
                 old_keys_are_deleted,
                 pruning_disturbs_nobody,
+                the_young_hold_up_nobody,
+                pruning_keeps_up_with_arrivals,
             ] racing []
         }
     };

@@ -1,6 +1,6 @@
 //! Laws of retention: what has ended and outlived its time is deleted in small steps, and nothing else ever.
 
-use model::{EmailId, NewEmail, Status, Timestamp, Verdict};
+use model::{CompanyId, EmailId, NewEmail, Status, Timestamp, Verdict};
 use testkit::{START, an_email, an_email_at};
 
 use super::stage::{
@@ -176,6 +176,74 @@ pub async fn pruning_disturbs_nobody(store: &dyn Store) {
     let claim = super::stage::claim_one(store, now.plus(HOUR)).await;
     assert_eq!(claim.id(), id);
     assert!(claim.content.is_some());
+}
+
+/// What may not go yet, be it the first that was ever accepted, holds up nothing behind it.
+pub async fn the_young_hold_up_nobody(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let (late, now) = (START.plus(38 * DAY), START.plus(40 * DAY));
+    let mut kept = Vec::new();
+    for _ in 0..10 {
+        // Two that were accepted first and ended last, and one that waits.
+        kept.push(ends_at(store, company, late).await);
+        kept.push(ends_at(store, company, late).await);
+        let waits = NewEmail { due_at: now.plus(DAY), expires_at: now.plus(2 * DAY), ..an_email(company) };
+        kept.push(stored(store, waits).await);
+    }
+    let without_content = ends_at(store, company, START.plus(20 * DAY)).await;
+    let gone = ends_at(store, company, START).await;
+    for day in [0, 20, 38] {
+        send_all(store, START.plus(day * DAY)).await;
+    }
+    for _ in 0..20 {
+        store.prune(&retention(), now, 3).await.expect("prune");
+    }
+    assert_eq!(store.email(company, gone).await.expect("read"), None, "it ended 40 days ago");
+    assert_eq!(content_of(store, company, &[without_content]).await, 0, "it ended 20 days ago");
+    assert_eq!(content_of(store, company, &kept).await, kept.len(), "the others are needed or too young");
+}
+
+/// While emails keep arriving, the content of each goes soon after its time has come, and not before.
+pub async fn pruning_keeps_up_with_arrivals(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let in_front = NewEmail { due_at: START.plus(DAY * 30), ..an_email(company) };
+    stored(store, NewEmail { expires_at: START.plus(DAY * 31), ..in_front }).await;
+    let retention = Retention { content: 10 * HOUR, ..retention() };
+    let mut by_hour: Vec<Vec<EmailId>> = Vec::new();
+    for hour in 0..50 {
+        let now = START.plus(hour * HOUR);
+        by_hour.push(backlog(store, company, 3, now).await);
+        send_all(store, now).await;
+        // Little more than arrives: a store that walked through the young ones would be late for the old.
+        store.prune(&retention, now, 4).await.expect("prune");
+        for (age, expected) in [(9, 3), (15, 0)] {
+            if let Some(ids) = by_hour.iter().rev().nth(age) {
+                assert_eq!(content_of(store, company, ids).await, expected, "{age} hours after, at {hour}");
+            }
+        }
+    }
+}
+
+/// An email of the start that is due at that moment only.
+async fn ends_at(store: &dyn Store, company: CompanyId, end: Timestamp) -> EmailId {
+    stored(store, NewEmail { due_at: end, expires_at: end.plus(DAY), ..an_email(company) }).await
+}
+
+/// Sends whatever is due.
+async fn send_all(store: &dyn Store, now: Timestamp) {
+    for claim in super::stage::claim(store, now, 100).await {
+        let guard = super::stage::begun(store, claim.guard, now).await;
+        super::stage::settle(store, guard, sent(), now).await;
+    }
+}
+
+/// How many of the emails still have their content.
+async fn content_of(store: &dyn Store, company: CompanyId, ids: &[EmailId]) -> usize {
+    let mut count = 0;
+    for &id in ids {
+        count += usize::from(store.content(company, id).await.expect("read").is_some());
+    }
+    count
 }
 
 /// Prunes until nothing more is found.
