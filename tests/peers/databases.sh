@@ -50,6 +50,9 @@ make_run() {
     export POSTHASTE_TEST_PEERS_RUN=$run
 }
 
+# One run at a time: the second would find apt-get locked.
+install_server() { flock --close "$all_runs/lock" "$POSTHASTE_TEST_PEERS/$1.sh" install; }
+
 # start_server postgres|mariadb
 start_server() {
     local script=$POSTHASTE_TEST_PEERS/$1.sh port
@@ -67,14 +70,14 @@ start_databases() {
     if [ -n "${POSTHASTE_TEST_POSTGRES-}" ]; then
         say "PostgreSQL: the one POSTHASTE_TEST_POSTGRES names"
     else
-        "$POSTHASTE_TEST_PEERS/postgres.sh" install
+        install_server postgres
         start_server postgres &
         postgres=$!
     fi
     if [ -n "${POSTHASTE_TEST_MYSQL-}" ]; then
         say "MySQL: the one POSTHASTE_TEST_MYSQL names"
     else
-        "$POSTHASTE_TEST_PEERS/mariadb.sh" install
+        install_server mariadb
         start_server mariadb &
         mariadb=$!
     fi
@@ -99,9 +102,10 @@ stop_databases() {
     wait
     if [ "$status" != 0 ]; then
         for log in "$run"/*/log; do
-            [ ! -e "$log" ] || mv "$log" "$all_runs/$(basename "$(dirname "$log")").log"
+            [ -e "$log" ] || continue
+            mv "$log" "$all_runs/$(basename "$(dirname "$log")").log"
+            say "databases: a log of this run is $all_runs/$(basename "$(dirname "$log")").log"
         done
-        say "databases: their logs of this run are $all_runs/*.log"
     fi
     remove_run "$run"
     run=

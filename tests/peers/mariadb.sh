@@ -25,15 +25,16 @@ install_programs() { apt_install mariadb-server-core mariadb-client-core; }
 
 place_data() { mkdir "$1"; }
 
+# From inside the folder: mariadb-install-db does not quote its path, which may have a space.
 make_data() {
-    mariadb-install-db --no-defaults "${user[@]}" --datadir="$1" --skip-name-resolve --skip-test-db \
+    cd "$1" && mariadb-install-db --no-defaults "${user[@]}" --datadir=./ --skip-name-resolve --skip-test-db \
         --auth-root-authentication-method=normal
 }
 
 # The folder of the server that answers: on a port that is taken, it is somebody else's.
 ask_for_folder() {
-    mariadb --no-defaults --host=127.0.0.1 --port="$port" --user=root --skip-ssl --batch --skip-column-names \
-        --execute='SELECT @@datadir' 2>/dev/null </dev/null
+    mariadb --no-defaults --host=127.0.0.1 --port="$port" --user=root --connect-timeout=5 --skip-ssl --batch \
+                --skip-column-names --execute='SELECT @@datadir' 2>/dev/null </dev/null
 }
 
 launch() {

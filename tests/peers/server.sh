@@ -39,7 +39,7 @@ our_pids() {
         sh "$data" "${pids[@]}"
 }
 
-print_pid() { grep -Fx -f "$dir/pid" <(our_pids) 2>/dev/null; }
+print_pid() { [ -e "$dir/pid" ] && grep -Fx -f "$dir/pid" <(our_pids); }
 
 # Waits until no process of DIR's server is left, up to $1 seconds.
 wait_until_gone() {
