@@ -103,7 +103,7 @@ fn api_state(
     gateway: Gateway,
     metrics: metrics_exporter_prometheus::PrometheusHandle,
 ) -> anyhow::Result<ApiState> {
-    let documents = Some(Arc::new(wire::documents(config)?));
+    let documents = wire::documents(config)?.map(Arc::new);
     let settings = ApiSettings {
         admin_token: config.admin_token.clone(),
         requests_per_sec: config.limits.requests_per_sec,

@@ -6,7 +6,7 @@ pub mod choices;
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,19 +57,20 @@ pub async fn open_store(
     presence: Presence,
     patience: Patience,
 ) -> anyhow::Result<Arc<dyn Store>> {
-    let StoreChoice::Sqlite(path) = &config.store;
-    match presence {
-        Presence::MustExist if !path.exists() => bail!(
-            "there is no database at {}; name another with --store, or make this one with `posthaste migrate`",
-            path.display()
-        ),
-        Presence::MustExist => {}
-        Presence::MayBeNew => make_private(path)?,
+    if let Some(path) = database_file(config) {
+        match presence {
+            Presence::MustExist if !path.exists() => bail!(
+                "there is no database at {}; name another with --store, or make this one with `posthaste migrate`",
+                path.display()
+            ),
+            Presence::MustExist => {}
+            Presence::MayBeNew => make_private(path)?,
+        }
     }
     let mut pause = PAUSE_MIN;
     loop {
-        match SqliteStore::open(path).await {
-            Ok(store) => return Ok(Arc::new(store)),
+        match open(&config.store).await {
+            Ok(store) => return Ok(store),
             Err(error) if error.is_temporary() && patience == Patience::UntilAvailable => {
                 note(format_args!("posthaste: {error}; trying again"));
                 tokio::time::sleep(pause).await;
@@ -80,9 +81,11 @@ pub async fn open_store(
     }
 }
 
-/// A database of its own for `bench`.
-pub async fn open_for_bench(path: &Path) -> Result<Arc<dyn Store>, StoreError> {
-    Ok(Arc::new(SqliteStore::open(path).await?))
+/// One try.
+pub async fn open(choice: &StoreChoice) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(match choice {
+        StoreChoice::Sqlite(path) => Arc::new(SqliteStore::open(path).await?),
+    })
 }
 
 /// A database of another program or version is a matter of configuration.
@@ -109,14 +112,16 @@ fn make_private(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Where the database is, for those who look after the file itself.
-pub fn database(config: &Config) -> &PathBuf {
-    let StoreChoice::Sqlite(path) = &config.store;
-    path
+/// The database's file, when it is one, for those who look after the file itself.
+pub fn database_file(config: &Config) -> Option<&Path> {
+    match &config.store {
+        StoreChoice::Sqlite(path) => Some(path),
+    }
 }
 
-pub fn local_secret(config: &Config) -> anyhow::Result<LocalSecret> {
-    LocalSecret::beside(database(config))
+/// The secret beside the database's file; a database on a server has none, since several machines use it.
+pub fn local_secret(config: &Config) -> anyhow::Result<Option<LocalSecret>> {
+    database_file(config).map(LocalSecret::beside).transpose()
 }
 
 /// Everything that works on emails, over the given store.
@@ -170,19 +175,24 @@ fn settings(config: &Config) -> Settings {
     }
 }
 
-/// The keys for document numbers; those that are not configured come from the local secret.
-pub fn documents(config: &Config) -> anyhow::Result<DocumentKeys> {
+/// The keys for document numbers; those that are not configured come from the local secret. `None` when there are
+/// keys missing and no local secret: then no email may carry a document number.
+pub fn documents(config: &Config) -> anyhow::Result<Option<DocumentKeys>> {
     let privacy = &config.privacy;
-    let derived = |purpose: &str| local_secret(config).map(|secret| secret.derive(purpose));
-    let hash_key = match &privacy.hash_key {
-        Some(key) => key.clone(),
-        None => derived("document hash")?,
+    let is_complete = privacy.hash_key.is_some() && !privacy.seal_keys.is_empty();
+    let secret = if is_complete { None } else { local_secret(config)? };
+    let derived = |purpose: &str| secret.as_ref().map(|secret| secret.derive(purpose));
+    let Some(hash_key) = privacy.hash_key.clone().or_else(|| derived("document hash")) else {
+        return Ok(None);
     };
     let seal_keys = match privacy.seal_keys.as_slice() {
-        [] => vec![derived("document seal")?],
+        [] => derived("document seal").into_iter().collect(),
         keys => keys.to_vec(),
     };
-    Ok(DocumentKeys::new(Secret::new(hash_key.expose().to_vec()), &seal_keys)?)
+    if seal_keys.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(DocumentKeys::new(Secret::new(hash_key.expose().to_vec()), &seal_keys)?))
 }
 
 /// A database remembers the environment it was made for: a copy of it in another one must not send.

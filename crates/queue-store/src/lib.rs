@@ -1,6 +1,6 @@
 //! The `store` engine: the outbox itself is the queue. Claiming and settling are the store's own verbs; this adds
 //! only the knowledge of when it is worth looking (`alarm`), so that an email offered in this process is claimed
-//! at once and one offered by another process is found by polling.
+//! at once, and one offered by another process when the store tells of it or at the next look.
 
 mod alarm;
 
@@ -59,7 +59,10 @@ impl Queue for StoreQueue {
     }
 
     async fn wait_for_work(&self, now: Timestamp) {
-        self.alarm.wait(now).await;
+        tokio::select! {
+            () = self.alarm.wait(now) => {}
+            () = self.store.arrival() => {}
+        }
     }
 }
 

@@ -1,26 +1,32 @@
 //! `posthaste bench`: how fast this machine takes and sends emails, measured on the real server over HTTP.
 //!
-//! The server is this program as a process of its own with a fresh database; `load` posts to it. Five figures:
-//! accepting alone, draining a backlog, both at once (accept to SENT), latency at half that load, and latency
-//! on an idle system. Nothing leaves the machine: mail goes to the capture provider, which can be told to take
-//! its time (`--latency-ms`).
+//! The server is this program as processes of its own; `load` posts to it. Five figures: accepting alone, draining a
+//! backlog, both at once (accept to SENT), latency at half that load, and latency on an idle system. Nothing leaves
+//! the machine: mail goes to the capture provider, which can be told to take its time (`--latency-ms`).
+//!
+//! On SQLite every figure has a fresh file and one process; on a database server, named by `--store`, all figures share
+//! the given database and API and worker are processes of their own. `history` fills a store beforehand.
 
+mod history;
 mod load;
 mod server;
 
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use model::{
     Clock as _, Company, CompanyId, CompanySettings, EventKind, KeyMode, Mailbox, Scope, Status, SystemClock,
 };
 use serde_json::{Value, json};
 use store::{EmailFilter, Store};
 
+use crate::cli::Usage as WrongUsage;
 use crate::cli::out::Out;
-use crate::wire;
+use crate::wire::{self, choices::StoreChoice};
 use load::{Answers, Load};
 use server::{Server, Usage};
 
@@ -30,6 +36,8 @@ const STANDSTILL_MAX: Duration = Duration::from_secs(60);
 /// Emails sent one at a time to an idle system.
 const IDLE_EMAILS: u64 = 20;
 const IDLE_PAUSE: Duration = Duration::from_millis(200);
+/// How companies made here are called, so that a database in use is told from one that was measured before.
+const COMPANY_PREFIX: &str = "bench-";
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
@@ -48,6 +56,12 @@ pub struct Args {
     /// How many emails a worker holds at once
     #[arg(long, default_value_t = 512)]
     concurrency: u32,
+    /// How many emails of another company are waiting meanwhile
+    #[arg(long, default_value_t = 0)]
+    waiting: u64,
+    /// How many emails were sent before
+    #[arg(long, default_value_t = 0)]
+    finished: u64,
 }
 
 /// One line of the result.
@@ -57,12 +71,13 @@ struct Figure {
     unit: &'static str,
 }
 
-pub async fn run(args: &Args, out: Out) -> anyhow::Result<()> {
+/// `url` names the database to measure on; without it a file is made for every figure.
+pub async fn run(args: &Args, url: Option<&str>, out: Out) -> anyhow::Result<()> {
     let mut figures = Vec::new();
-    let accepting = accept_alone(args, &mut figures).await?;
-    let through = accept_to_sent(args, &mut figures).await?;
-    half_load(args, accepting.min(through) / 2.0, &mut figures).await?;
-    idle(args, &mut figures).await?;
+    let accepting = accept_alone(args, url, &mut figures).await?;
+    let through = accept_to_sent(args, url, &mut figures).await?;
+    half_load(args, url, accepting.min(through) / 2.0, &mut figures).await?;
+    idle(args, url, &mut figures).await?;
     print(args, &figures, out)
 }
 
@@ -72,13 +87,22 @@ fn print(args: &Args, figures: &[Figure], out: Out) -> anyhow::Result<()> {
             .iter()
             .map(|figure| json!({"name": figure.name, "value": figure.value, "unit": figure.unit}))
             .collect();
-        out.json(&json!({"emails": args.emails, "latencyMs": args.latency_ms, "figures": lines}))?;
+        out.json(&json!({
+            "emails": args.emails,
+            "latencyMs": args.latency_ms,
+            "waiting": args.waiting,
+            "finished": args.finished,
+            "figures": lines,
+        }))?;
         return Ok(());
     }
     out.line(format_args!(
         "{} emails of {} bytes of html, {} connections, provider answers after {} ms",
         args.emails, args.html_bytes, args.connections, args.latency_ms
     ))?;
+    if args.waiting + args.finished > 0 {
+        out.line(format_args!("beside {} waiting and {} finished emails", args.waiting, args.finished))?;
+    }
     for figure in figures {
         out.line(format_args!("{:<44} {:>10.2} {}", figure.name, figure.value, figure.unit))?;
     }
@@ -86,52 +110,62 @@ fn print(args: &Args, figures: &[Figure], out: Out) -> anyhow::Result<()> {
 }
 
 /// Accepting with no worker about, then a worker that drains what was accepted.
-async fn accept_alone(args: &Args, figures: &mut Vec<Figure>) -> anyhow::Result<f64> {
-    let bench = Bench::prepare(args).await?;
-    let server = Server::start(bench.folder.path(), "api").await?;
-    let answers = bench.post(args, &server, args.emails, None).await?;
-    let usage = server.usage()?;
-    server.stop().await?;
+async fn accept_alone(args: &Args, url: Option<&str>, figures: &mut Vec<Figure>) -> anyhow::Result<f64> {
+    let bench = Bench::prepare(args, url).await?;
+    history::fill(&*bench.store, args.waiting, args.finished, args.html_bytes).await?;
+    let sent_before = bench.sent().await?;
+    let fleet = Fleet::start(&bench, &["api"]).await?;
+    let answers = bench.post(args, &fleet, args.emails, None).await?;
+    let usage = fleet.usage()?;
+    fleet.stop().await?;
     figures.push(Figure { name: "accept alone", value: answers.per_sec(), unit: "emails/s" });
     figures.push(Figure { name: "accept alone, p50", value: answers.quantile_ms(0.5), unit: "ms" });
     figures.push(Figure { name: "accept alone, p99", value: answers.quantile_ms(0.99), unit: "ms" });
     push_usage(figures, ["accept alone, cpu", "accept alone, peak memory"], usage, args.emails);
 
     let start = Instant::now();
-    let server = Server::start(bench.folder.path(), "worker").await?;
-    bench.wait_for_sent(args.emails).await?;
+    let fleet = Fleet::start(&bench, &["worker"]).await?;
+    bench.wait_for_sent(sent_before + args.emails).await?;
     let elapsed = start.elapsed();
-    let usage = server.usage()?;
-    server.stop().await?;
+    let usage = fleet.usage()?;
+    fleet.stop().await?;
     let drained = args.emails as f64 / elapsed.as_secs_f64();
     figures.push(Figure { name: "drain a backlog", value: drained, unit: "emails/s" });
     push_usage(figures, ["drain a backlog, cpu", "drain a backlog, peak memory"], usage, args.emails);
     Ok(answers.per_sec())
 }
 
-/// Accepting and sending at once, in one process.
-async fn accept_to_sent(args: &Args, figures: &mut Vec<Figure>) -> anyhow::Result<f64> {
-    let bench = Bench::prepare(args).await?;
-    let server = Server::start(bench.folder.path(), "all").await?;
+/// Accepting and sending at once. Beside a backlog of another company, its emails count as well: both companies share
+/// the workers.
+async fn accept_to_sent(args: &Args, url: Option<&str>, figures: &mut Vec<Figure>) -> anyhow::Result<f64> {
+    let bench = Bench::prepare(args, url).await?;
+    let sent_before = bench.sent().await?;
+    let fleet = Fleet::start(&bench, bench.roles()).await?;
     let start = Instant::now();
-    let answers = bench.post(args, &server, args.emails, None).await?;
-    bench.wait_for_sent(args.emails).await?;
-    let per_sec = args.emails as f64 / start.elapsed().as_secs_f64();
-    let usage = server.usage()?;
-    server.stop().await?;
+    let answers = bench.post(args, &fleet, args.emails, None).await?;
+    let sent = bench.wait_for_sent(sent_before + args.emails).await? - sent_before;
+    let per_sec = sent as f64 / start.elapsed().as_secs_f64();
+    let usage = fleet.usage()?;
+    fleet.stop().await?;
     figures.push(Figure { name: "accept to SENT", value: per_sec, unit: "emails/s" });
     figures.push(Figure { name: "accept while sending", value: answers.per_sec(), unit: "emails/s" });
-    push_usage(figures, ["accept to SENT, cpu", "accept to SENT, peak memory"], usage, args.emails);
+    push_usage(figures, ["accept to SENT, cpu", "accept to SENT, peak memory"], usage, sent);
     Ok(per_sec)
 }
 
-async fn half_load(args: &Args, rate: f64, figures: &mut Vec<Figure>) -> anyhow::Result<()> {
-    let bench = Bench::prepare(args).await?;
-    let server = Server::start(bench.folder.path(), "all").await?;
+async fn half_load(
+    args: &Args,
+    url: Option<&str>,
+    rate: f64,
+    figures: &mut Vec<Figure>,
+) -> anyhow::Result<()> {
+    let bench = Bench::prepare(args, url).await?;
+    let sent_before = bench.sent().await?;
+    let fleet = Fleet::start(&bench, bench.roles()).await?;
     let count = (args.emails / 2).max(1);
-    let answers = bench.post(args, &server, count, Some(rate)).await?;
-    bench.wait_for_sent(count).await?;
-    server.stop().await?;
+    let answers = bench.post(args, &fleet, count, Some(rate)).await?;
+    bench.wait_for_sent(sent_before + count).await?;
+    fleet.stop().await?;
     figures.push(Figure { name: "half load, rate", value: rate, unit: "emails/s" });
     figures.push(Figure { name: "half load, accept p50", value: answers.quantile_ms(0.5), unit: "ms" });
     figures.push(Figure { name: "half load, accept p99", value: answers.quantile_ms(0.99), unit: "ms" });
@@ -139,19 +173,20 @@ async fn half_load(args: &Args, rate: f64, figures: &mut Vec<Figure>) -> anyhow:
 }
 
 /// One email at a time: from acceptance to the provider's being called, by the email's own history.
-async fn idle(args: &Args, figures: &mut Vec<Figure>) -> anyhow::Result<()> {
-    let bench = Bench::prepare(args).await?;
-    let server = Server::start(bench.folder.path(), "all").await?;
-    let before = server.usage()?;
+async fn idle(args: &Args, url: Option<&str>, figures: &mut Vec<Figure>) -> anyhow::Result<()> {
+    let bench = Bench::prepare(args, url).await?;
+    let sent_before = bench.sent().await?;
+    let fleet = Fleet::start(&bench, bench.roles()).await?;
+    let before = fleet.usage()?;
     for _ in 0..IDLE_EMAILS {
-        bench.post(args, &server, 1, None).await?;
+        bench.post(args, &fleet, 1, None).await?;
         tokio::time::sleep(IDLE_PAUSE).await;
     }
-    bench.wait_for_sent(IDLE_EMAILS).await?;
+    bench.wait_for_sent(sent_before + IDLE_EMAILS).await?;
     let mut delays = bench.delays_to_provider().await?;
     delays.sort_unstable();
-    let usage = server.usage()?;
-    server.stop().await?;
+    let usage = fleet.usage()?;
+    fleet.stop().await?;
     let middle = delays.get(delays.len() / 2).copied().unwrap_or_default();
     let worst = delays.last().copied().unwrap_or_default();
     figures.push(Figure { name: "idle, accept to provider call, p50", value: ms(middle), unit: "ms" });
@@ -172,25 +207,61 @@ fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
 
-/// A fresh database with one company and a key, and the configuration for the server.
+/// The processes that are measured together.
+struct Fleet(Vec<Server>);
+
+impl Fleet {
+    async fn start(bench: &Bench, roles: &[&str]) -> anyhow::Result<Self> {
+        let mut servers = Vec::new();
+        for role in roles {
+            servers.push(Server::start(bench.folder.path(), role).await?);
+        }
+        Ok(Self(servers))
+    }
+
+    /// Of all processes together.
+    fn usage(&self) -> anyhow::Result<Usage> {
+        let mut sum = Usage { cpu_secs: 0.0, peak_mb: 0.0 };
+        for server in &self.0 {
+            let usage = server.usage()?;
+            sum.cpu_secs += usage.cpu_secs;
+            sum.peak_mb += usage.peak_mb;
+        }
+        Ok(sum)
+    }
+
+    async fn stop(self) -> anyhow::Result<()> {
+        for server in self.0 {
+            server.stop().await?;
+        }
+        Ok(())
+    }
+}
+
+/// A company of its own with a key, and the configuration for the servers.
 struct Bench {
     folder: tempfile::TempDir,
     store: Arc<dyn Store>,
+    on_server: bool,
     company: CompanyId,
     key: String,
 }
 
 impl Bench {
-    async fn prepare(args: &Args) -> anyhow::Result<Self> {
+    async fn prepare(args: &Args, url: Option<&str>) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("no folder to work in")?;
-        write_config(folder.path(), args)?;
-        let store = wire::open_for_bench(&folder.path().join("bench.db")).await?;
+        let file = format!("sqlite:{}", folder.path().join("bench.db").display());
+        let chosen = url.unwrap_or(&file);
+        write_config(folder.path(), chosen, args)?;
+        let choice = StoreChoice::parse(chosen).map_err(|what| WrongUsage(format!("--store: {what}")))?;
+        let store = wire::open(&choice).await?;
+        refuse_real_data(&*store).await?;
         let now = SystemClock.now();
         let from = Mailbox::parse("Bench <bench@example.com>").context("the sender is fine")?;
         let settings = CompanySettings { from: Some(from), ..CompanySettings::default() };
         let company = Company {
             id: CompanyId::new(now),
-            name: "bench".into(),
+            name: format!("{COMPANY_PREFIX}{}", CompanyId::new(now)),
             settings,
             created_at: now,
             disabled_at: None,
@@ -199,18 +270,27 @@ impl Bench {
         store.add_company(company).await?;
         let key = gateway::keys::make_key(id, KeyMode::Live, vec![Scope::Send], None, None, now);
         store.add_key(key.record).await?;
-        Ok(Self { folder, store, company: id, key: key.text.expose().clone() })
+        Ok(Self { folder, store, on_server: url.is_some(), company: id, key: key.text.expose().clone() })
+    }
+
+    fn roles(&self) -> &'static [&'static str] {
+        if self.on_server { &["api", "worker"] } else { &["all"] }
+    }
+
+    async fn sent(&self) -> anyhow::Result<u64> {
+        let stats = self.store.stats(SystemClock.now()).await?;
+        Ok(stats.by_status.get(&Status::Sent).copied().unwrap_or(0))
     }
 
     async fn post(
         &self,
         args: &Args,
-        server: &Server,
+        fleet: &Fleet,
         count: u64,
         rate: Option<f64>,
     ) -> anyhow::Result<Answers> {
         let load = Load {
-            address: server.address,
+            address: fleet.0.first().context("a server to post to")?.address,
             key: self.key.clone(),
             connections: args.connections.min(u32::try_from(count).unwrap_or(u32::MAX)),
             count,
@@ -223,18 +303,18 @@ impl Bench {
         Ok(answers)
     }
 
-    async fn wait_for_sent(&self, count: u64) -> anyhow::Result<()> {
+    /// Waits until so many were ever sent; returns how many were.
+    async fn wait_for_sent(&self, count: u64) -> anyhow::Result<u64> {
         let mut last = (0, Instant::now());
         loop {
-            let stats = self.store.stats(SystemClock.now()).await?;
-            let sent = stats.by_status.get(&Status::Sent).copied().unwrap_or(0);
+            let sent = self.sent().await?;
             if sent >= count {
-                return Ok(());
+                return Ok(sent);
             }
             if sent > last.0 {
                 last = (sent, Instant::now());
             }
-            ensure!(last.1.elapsed() < STANDSTILL_MAX, "only {sent} of {count} emails were sent: {stats:?}");
+            ensure!(last.1.elapsed() < STANDSTILL_MAX, "only {sent} of {count} emails were sent");
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
@@ -253,15 +333,25 @@ impl Bench {
     }
 }
 
-fn write_config(folder: &Path, args: &Args) -> anyhow::Result<()> {
-    let database = folder.join("bench.db");
+/// Measuring fills a database and sends what waits in it: never one that is in use.
+async fn refuse_real_data(store: &dyn Store) -> anyhow::Result<()> {
+    let is_ours = |company: &Company| company.name.starts_with(COMPANY_PREFIX);
+    if store.companies().await?.iter().all(is_ours) {
+        return Ok(());
+    }
+    bail!(WrongUsage(
+        "--store: this database has companies of its own; name an empty one for measuring".to_owned()
+    ))
+}
+
+fn write_config(folder: &Path, url: &str, args: &Args) -> anyhow::Result<()> {
     let config = format!(
-        "[store]\nurl = \"sqlite:{}\"\n[worker]\nconcurrency = {}\n[providers.bench]\nkind = \"capture\"\n\
+        "[store]\nurl = {url:?}\n[worker]\nconcurrency = {}\n[providers.bench]\nkind = \"capture\"\n\
          url = \"capture:?latency_ms={}\"\n[routes]\ndefault = [\"bench\"]\n[limits]\nrequests_per_sec = 1000000\n\
          [log]\nlevel = \"warn\"\n",
-        database.display(),
-        args.concurrency,
-        args.latency_ms
+        args.concurrency, args.latency_ms
     );
-    std::fs::write(folder.join("posthaste.toml"), config).context("cannot write the configuration")
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(0o600).open(folder.join("posthaste.toml"))?;
+    file.write_all(config.as_bytes()).context("cannot write the configuration")
 }

@@ -112,7 +112,8 @@ async fn company(session: &Session, store: &dyn Store) -> anyhow::Result<Company
 
 /// The key follows from the local secret, so that it is the same after a restart without being stored anywhere.
 async fn key(session: &Session, store: &dyn Store, company: CompanyId) -> anyhow::Result<String> {
-    let bits = wire::local_secret(&session.loaded.config)?.derive("dev key");
+    let secret = wire::local_secret(&session.loaded.config)?.context("dev keeps its data in a file")?;
+    let bits = secret.derive("dev key");
     let text = format!("{}_{}", KeyMode::Test.as_str(), URL_SAFE_NO_PAD.encode(bits.expose()));
     let hash = hash_key(&text);
     match store.key_by_hash(&hash).await? {
@@ -149,7 +150,8 @@ fn greet(session: &Session, args: &Args, address: SocketAddr, key: &str) -> anyh
         return Ok(());
     }
     let wanted = session.loaded.config.listen;
-    let database = wire::database(&session.loaded.config).display().to_string();
+    let database = wire::database_file(&session.loaded.config).context("dev keeps its data in a file")?;
+    let database = database.display().to_string();
     out.line(format!(
         "posthaste {}: everything in one process; mail is captured, none is sent",
         env!("CARGO_PKG_VERSION")

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::bail;
 use model::Timestamp;
 use serde_json::json;
-use store::Store;
+use store::{Store, Weakness};
 
 use super::Session;
 use super::out::duration;
@@ -88,20 +88,51 @@ async fn examine(session: &Session) -> Vec<Finding> {
     if findings.is_empty() {
         findings.push(finding("config", Verdict::Fine, "no complaints"));
     }
-    let database = wire::database(config);
-    let directory = directory_of(database);
-    findings.push(writable(&directory));
-    findings.push(file_system(database));
-    findings.push(clock(session.now(), &directory));
-    findings.push(private(database));
-    findings.push(journal(database));
-    findings.extend(store(session).await);
+    findings.push(clock(session.now()));
+    match wire::database_file(config) {
+        Some(database) => findings.extend(file(session, database).await),
+        None => findings.extend(server(session).await),
+    }
     findings.push(lease(config));
     findings.push(guard(config));
     findings.push(alerts(config));
     for name in &config.default_route {
         findings.push(provider(config, name).await);
     }
+    findings
+}
+
+/// A database that is a file on this machine.
+async fn file(session: &Session, database: &Path) -> Vec<Finding> {
+    let directory = directory_of(database);
+    let mut findings = vec![
+        writable(&directory),
+        file_system(database),
+        clock_of_disk(session.now(), &directory),
+        private(database),
+        journal(database),
+    ];
+    if database.exists() {
+        findings.extend(store(session).await);
+    } else {
+        let text = format!("{} is not there yet; the first start makes it", database.display());
+        findings.push(finding("store", Verdict::Warning, text));
+    }
+    findings
+}
+
+/// A database on a server, which several machines may use.
+async fn server(session: &Session) -> Vec<Finding> {
+    let mut findings = store(session).await;
+    findings.push(match wire::documents(&session.loaded.config) {
+        Ok(Some(_)) => finding("documents", Verdict::Fine, "CPF and CNPJ are taken and sealed"),
+        Ok(None) => finding(
+            "documents",
+            Verdict::Warning,
+            "emails with a CPF or CNPJ are refused; set privacy.hash_key and privacy.seal_keys, the same everywhere",
+        ),
+        Err(error) => finding("documents", Verdict::Wrong, format!("{error:#}")),
+    });
     findings
 }
 
@@ -181,7 +212,7 @@ fn file_system_of<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
     best.map(|(_, kind)| kind)
 }
 
-fn clock(now: Timestamp, directory: &Path) -> Finding {
+fn clock(now: Timestamp) -> Finding {
     if now < CLOCK_MIN {
         return finding(
             "clock",
@@ -189,15 +220,19 @@ fn clock(now: Timestamp, directory: &Path) -> Finding {
             format!("it shows {now}, so it was never set; nothing expires until it is"),
         );
     }
+    finding("clock", Verdict::Fine, format!("it shows {now}"))
+}
+
+fn clock_of_disk(now: Timestamp, directory: &Path) -> Finding {
     let skew = match probe(directory) {
         Ok(Some(at)) => at.since(now).max(now.since(at)),
         _ => Duration::ZERO,
     };
     if skew > SKEW_MAX {
-        let text = format!("it is {} away from that of the disk; set both by NTP", duration(skew));
-        return finding("clock", Verdict::Wrong, text);
+        let text = format!("it is {} away from ours; set both by NTP", duration(skew));
+        return finding("clock of disk", Verdict::Wrong, text);
     }
-    finding("clock", Verdict::Fine, format!("it shows {now}"))
+    finding("clock of disk", Verdict::Fine, "it agrees with ours")
 }
 
 /// Whether others on this machine can read the mail.
@@ -232,21 +267,33 @@ fn journal(database: &Path) -> Finding {
 
 async fn store(session: &Session) -> Vec<Finding> {
     let config = &session.loaded.config;
-    if !wire::database(config).exists() {
-        let text = format!("{} is not there yet; the first start makes it", wire::database(config).display());
-        return vec![finding("store", Verdict::Warning, text)];
-    }
     let store = match wire::open_store(config, Presence::MustExist, session.patience).await {
         Ok(store) => store,
         Err(error) => return vec![finding("store", Verdict::Wrong, format!("{error:#}"))],
     };
-    let findings = vec![
+    let mut findings = vec![
         check_store(&*store).await,
         check_environment(config, &*store).await,
         check_queue(session, &*store).await,
     ];
+    findings.extend(check_settings(&*store).await);
     store.close().await;
     findings
+}
+
+async fn check_settings(store: &dyn Store) -> Vec<Finding> {
+    let weaknesses = match store.weaknesses().await {
+        Ok(weaknesses) => weaknesses,
+        Err(error) => return vec![finding("settings", Verdict::Wrong, error.to_string())],
+    };
+    if weaknesses.is_empty() {
+        return vec![finding("settings", Verdict::Fine, "none that loses data")];
+    }
+    let found = |weakness: Weakness| {
+        let verdict = if weakness.loses_data { Verdict::Wrong } else { Verdict::Warning };
+        finding(weakness.setting, verdict, weakness.text)
+    };
+    weaknesses.into_iter().map(found).collect()
 }
 
 async fn check_store(store: &dyn Store) -> Finding {

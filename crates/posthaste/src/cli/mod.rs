@@ -127,7 +127,7 @@ async fn dispatch(session: Session, command: Command) -> anyhow::Result<()> {
         Command::Erase(args) => erase::run(&session, &args).await,
         Command::Doctor => doctor::run(&session).await,
         Command::Config => config::run(&session),
-        Command::Bench(args) => crate::bench::run(&args, session.out).await,
+        Command::Bench(args) => crate::bench::run(&args, session.store_given.as_deref(), session.out).await,
         Command::Completions(args) => completions::run(&args),
     }
 }
@@ -138,6 +138,8 @@ pub struct Session {
     out: Out,
     patience: Patience,
     clock: Arc<dyn Clock>,
+    /// What `--store` said. Measuring uses this alone, never the store of the configuration.
+    store_given: Option<String>,
 }
 
 impl Session {
@@ -167,6 +169,7 @@ impl Session {
             out: Out { format: if cli.json { Format::Json } else { Format::Human } },
             patience: if cli.wait { Patience::UntilAvailable } else { Patience::Once },
             clock: Arc::new(SystemClock),
+            store_given: cli.store.clone(),
         })
     }
 

@@ -4,6 +4,8 @@ use tokio::net::TcpListener;
 
 use anyhow::Context as _;
 
+use store::{Store, Weakness};
+
 use super::Session;
 use crate::running::{self, Role};
 use crate::wire::{self, Presence};
@@ -32,11 +34,28 @@ pub async fn run(session: Session, args: &Args) -> anyhow::Result<()> {
     };
     let store = store?;
     wire::check_environment(config, &*store).await?;
-    if let Some(complaint) = super::doctor::on_network(wire::database(config)) {
+    if let Some(complaint) = wire::database_file(config).and_then(super::doctor::on_network) {
         tracing::error!("{complaint}");
     }
+    say_weaknesses(&*store).await;
     if config.default_route == [gateway::CAPTURE] && config.guard == gateway::EnvironmentGuard::Open {
         tracing::warn!("no provider is configured: all mail goes to the capture mailbox and none is sent");
     }
     running::run(config, store, listener, args.role, shutdown).await
+}
+
+/// What `doctor` would complain about, for those who never ask it.
+async fn say_weaknesses(store: &dyn Store) {
+    match store.weaknesses().await {
+        Ok(weaknesses) => {
+            for Weakness { setting, text, loses_data } in weaknesses {
+                if loses_data {
+                    tracing::error!(setting, "the database can lose acknowledged emails: {text}");
+                } else {
+                    tracing::warn!(setting, "the database is not set up well: {text}");
+                }
+            }
+        }
+        Err(error) => tracing::warn!(%error, "the settings of the database could not be read"),
+    }
 }

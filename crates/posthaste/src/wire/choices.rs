@@ -9,6 +9,8 @@ use provider_smtp::SmtpConfig;
 pub const PROVIDERS_LATER: &[&str] = &["ses", "resend"];
 const PROVIDERS: &[&str] = &["smtp", "capture"];
 const STORES_LATER: &[&str] = &["postgres", "postgresql", "mysql", "mariadb", "dynamodb"];
+/// How the stores there are can be named.
+const STORES: &str = "sqlite:PATH";
 
 /// The store that was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,12 +22,16 @@ impl StoreChoice {
     /// Says what is wrong without the text itself, which may hold a password.
     pub fn parse(url: &str) -> Result<Self, String> {
         let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
-        if STORES_LATER.contains(&scheme) {
-            return Err(format!("{scheme} is not built into this version yet; use sqlite:PATH"));
+        match scheme {
+            "sqlite" => Self::sqlite(rest),
+            later if STORES_LATER.contains(&later) => {
+                Err(format!("{later} is not built into this version yet; use {STORES}"))
+            }
+            _ => Err(format!("names a store that does not exist; use {STORES}")),
         }
-        if scheme != "sqlite" {
-            return Err("names a store that does not exist; use sqlite:PATH".to_owned());
-        }
+    }
+
+    fn sqlite(rest: &str) -> Result<Self, String> {
         let path = rest.strip_prefix("//").unwrap_or(rest);
         if path.is_empty() || path.starts_with(':') || path.ends_with('/') {
             return Err("names no file; use sqlite:PATH, such as sqlite:posthaste.db".to_owned());

@@ -135,7 +135,7 @@ fn process_the_doctor_tells_good_from_bad() {
     let sick = place.run(&["doctor"]);
     assert_eq!(sick.status.code(), Some(1));
     assert!(out(&sick).contains("127.0.0.1:1 cannot be reached"), "{}", out(&sick));
-    assert_eq!(err(&sick).lines().last(), Some("posthaste: 1 of 13 checks found something wrong"));
+    assert_eq!(err(&sick).lines().last(), Some("posthaste: 1 of 15 checks found something wrong"));
 }
 
 #[test]
