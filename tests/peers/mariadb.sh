@@ -34,7 +34,7 @@ make_data() {
 # The folder of the server that answers: on a port that is taken, it is somebody else's.
 ask_for_folder() {
     mariadb --no-defaults --host=127.0.0.1 --port="$port" --user=root --connect-timeout=5 --skip-ssl --batch \
-                --skip-column-names --execute='SELECT @@datadir' 2>/dev/null </dev/null
+        --skip-column-names --execute='SELECT @@datadir' 2>/dev/null </dev/null
 }
 
 launch() {
