@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use model::email::Outgoing;
 use model::{Category, Claim, Company, CompanySettings, ErrorCode, Event, EventKind, Status, Timestamp};
-use provider::{Provider, Receipt, SEND_TIMEOUT, SendError, Taken};
+use provider::{Provider, Receipt, SEND_TIMEOUT, SendError, Taken, Trouble};
 use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -158,6 +158,7 @@ fn provider_hangs() -> SendError {
         retry_after: None,
         detail: "the provider did not answer in time".into(),
         taken: Taken::Unknown,
+        trouble: Some(Trouble::Outage),
     }
 }
 

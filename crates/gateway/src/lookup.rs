@@ -70,6 +70,7 @@ pub fn outgoing(company: &Company, email: Email, content: Content) -> Outgoing {
         id: email.id,
         company: email.company,
         attempt: email.attempts.max(1),
+        series: 0,
         created_at: email.created_at,
         from,
         envelope: email.envelope,

@@ -72,6 +72,7 @@ pub fn refused(category: Category, taken: Taken) -> Answer {
         retry_after: None,
         detail: "not now".into(),
         taken,
+        trouble: None,
     })
 }
 
@@ -104,6 +105,7 @@ pub fn a_claim(company: CompanyId) -> Claim {
         attempt: 1,
         attempt_in_series: 1,
         unfinished_starts: 0,
+        outcome_unknown: false,
         created_at: START,
         claimed_at: START,
         lease_until: START.plus(Duration::from_secs(45)),

@@ -34,6 +34,7 @@ fn outgoing(subject: &str, html: &str, text: Option<&str>, attachments: Vec<Atta
         id: email.id,
         company: email.company,
         attempt: 1,
+        series: 0,
         created_at: START,
         from: Mailbox::parse("João da Conceição, Ltda. <loja@acme.com>").expect("a mailbox"),
         envelope,

@@ -30,6 +30,8 @@ pub struct Claim {
     pub attempt_in_series: u32,
     /// How many times in a row a worker started on it and never came back.
     pub unfinished_starts: u32,
+    /// Some earlier attempt ended without our knowing whether the provider took it.
+    pub outcome_unknown: bool,
     pub created_at: Timestamp,
     pub claimed_at: Timestamp,
     pub lease_until: Timestamp,

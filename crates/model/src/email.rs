@@ -197,6 +197,9 @@ pub struct Outgoing {
     pub id: EmailId,
     pub company: CompanyId,
     pub attempt: u32,
+    /// Which series of attempts this is: 0, until a replay begins another. Within a series a provider that knows its
+    /// requests again takes the email once.
+    pub series: u32,
     pub created_at: Timestamp,
     pub from: Mailbox,
     pub envelope: Envelope,

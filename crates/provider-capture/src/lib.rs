@@ -62,6 +62,8 @@ impl Provider for CaptureProvider {
                 retry_after: None,
                 detail: (*detail).to_owned(),
                 taken: Taken::No,
+                // An address plays its part for itself, not for the whole mailbox.
+                trouble: None,
             }),
             None => Ok(Receipt { message_id: Some(format!("capture-{}", email.id)) }),
         }
@@ -105,6 +107,7 @@ mod tests {
             id: email.id,
             company: email.company,
             attempt: 1,
+            series: 0,
             created_at: START,
             from: Mailbox::plain(an_address("no-reply@posthaste.test")),
             envelope,

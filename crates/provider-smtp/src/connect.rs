@@ -20,7 +20,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::config::{SmtpConfig, Tls, is_host_name};
-use crate::errors::Trouble;
+use crate::errors::Mishap;
 use crate::wire::Wire;
 
 /// A name that has more addresses than this is tried at the first ones.
@@ -61,7 +61,7 @@ impl Server {
     }
 
     /// Opens a connection that is ready for an email.
-    pub async fn connect(&self) -> Result<AsyncSmtpConnection, Trouble> {
+    pub async fn connect(&self) -> Result<AsyncSmtpConnection, Mishap> {
         let wire = Wire::plain(self.dial().await?);
         let hello = self.hello(&wire);
         let wire = match self.config.tls {
@@ -76,13 +76,13 @@ impl Server {
 
     /// TCP without Nagle's delay, which would cost 40 ms per message. Each address gets its share of the time, so
     /// that one that swallows packets does not use it up.
-    async fn dial(&self) -> Result<TcpStream, Trouble> {
+    async fn dial(&self) -> Result<TcpStream, Mishap> {
         let deadline = Instant::now() + self.config.connect_timeout;
         let host = (self.config.host.as_str(), self.config.port);
         let found = timeout(self.config.connect_timeout, tokio::net::lookup_host(host));
         let found: Vec<SocketAddr> =
-            found.await.map_err(|_| Trouble::TimedOut)??.take(ADDRESSES_MAX).collect();
-        let mut last = Trouble::Network("the server's name has no address".into());
+            found.await.map_err(|_| Mishap::TimedOut)??.take(ADDRESSES_MAX).collect();
+        let mut last = Mishap::Network("the server's name has no address".into());
         for (tried, address) in found.iter().enumerate() {
             let left = deadline.saturating_duration_since(Instant::now());
             match dial_one(*address, left / u32::try_from(found.len() - tried).unwrap_or(1)).await {
@@ -96,7 +96,7 @@ impl Server {
     /// Greets in the clear, asks for TLS and begins it. The client greets again afterwards, as it must, and is told
     /// the server's greeting a second time. This is not left to the client because it would keep what came before
     /// TLS began and take it for an answer.
-    async fn starttls(&self, mut wire: Wire, hello: &ClientId) -> Result<Wire, Trouble> {
+    async fn starttls(&self, mut wire: Wire, hello: &ClientId) -> Result<Wire, Mishap> {
         let greeting = accepted(wire.read_reply().await?)?;
         wire.write_all(Ehlo::new(hello.clone()).to_string().as_bytes()).await?;
         let offer = ServerInfo::from_response(&accepted(wire.read_reply().await?)?)?;
@@ -105,18 +105,18 @@ impl Server {
             accepted(wire.read_reply().await?)?;
             wire = wire.into_tls(&self.tls, self.name.clone()).await?;
         } else if self.config.tls == Tls::Required {
-            return Err(Trouble::TlsNotOffered);
+            return Err(Mishap::TlsNotOffered);
         }
         wire.say_again(&greeting);
         Ok(wire)
     }
 
-    async fn log_in(&self, connection: &mut AsyncSmtpConnection) -> Result<(), Trouble> {
+    async fn log_in(&self, connection: &mut AsyncSmtpConnection) -> Result<(), Mishap> {
         let Some(credentials) = &self.config.credentials else {
             return Ok(());
         };
         if connection.server_info().get_auth_mechanism(DEFAULT_MECHANISMS).is_none() {
-            return Err(Trouble::AuthNotOffered);
+            return Err(Mishap::AuthNotOffered);
         }
         let login = Login::new(credentials.user.expose().clone(), credentials.password.expose().clone());
         connection.auth(DEFAULT_MECHANISMS, &login).await?;
@@ -140,18 +140,18 @@ impl Server {
     }
 }
 
-async fn dial_one(address: SocketAddr, within: Duration) -> Result<TcpStream, Trouble> {
-    let tcp = timeout(within, TcpStream::connect(address)).await.map_err(|_| Trouble::TimedOut)??;
+async fn dial_one(address: SocketAddr, within: Duration) -> Result<TcpStream, Mishap> {
+    let tcp = timeout(within, TcpStream::connect(address)).await.map_err(|_| Mishap::TimedOut)??;
     tcp.set_nodelay(true)?;
     Ok(tcp)
 }
 
-fn accepted(reply: Response) -> Result<Response, Trouble> {
+fn accepted(reply: Response) -> Result<Response, Mishap> {
     if reply.is_positive() {
         return Ok(reply);
     }
     let text = reply.message().collect::<Vec<_>>().join(" ");
-    Err(Trouble::Reply { code: reply.code().into(), text })
+    Err(Mishap::Reply { code: reply.code().into(), text })
 }
 
 fn roots(config: &SmtpConfig) -> Result<RootCertStore, UnusableConfig> {

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use message::RenderError;
 use model::privacy::mask_text;
 use model::{Category, ErrorCode};
-use provider::{SendError, Taken};
+use provider::{SendError, Taken, Trouble};
 
 /// The server's words are kept up to this length.
 const DETAIL_LENGTH_MAX: usize = 300;
 
 /// What went wrong.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum Mishap {
     /// The server said no.
     Reply {
         code: u16,
@@ -31,7 +31,7 @@ pub enum Trouble {
     Unrenderable(RenderError),
 }
 
-impl Trouble {
+impl Mishap {
     /// The table: what happened, our code, and the category that decides about retry. A 4yz may pass, a 5yz will
     /// not, except that a refused login says nothing about the email.
     fn row(&self) -> (ErrorCode, Category) {
@@ -85,7 +85,12 @@ impl Trouble {
             _ => None,
         };
         let detail = detail(&format!("{}: {}", stage.words(), self.words()));
-        SendError { code, category, original_code, retry_after: None, detail, taken }
+        // Only a server that cannot be talked to says something of itself; its refusals are about the email.
+        let trouble = match &self {
+            Self::TimedOut | Self::Network(_) | Self::Reply { code: 421, .. } => Some(Trouble::Outage),
+            _ => None,
+        };
+        SendError { code, category, original_code, retry_after: None, detail, taken, trouble }
     }
 
     fn words(&self) -> String {
@@ -106,7 +111,7 @@ impl Trouble {
     }
 }
 
-impl From<lettre::transport::smtp::Error> for Trouble {
+impl From<lettre::transport::smtp::Error> for Mishap {
     fn from(error: lettre::transport::smtp::Error) -> Self {
         match error.status() {
             Some(code) => {
@@ -119,7 +124,7 @@ impl From<lettre::transport::smtp::Error> for Trouble {
     }
 }
 
-impl From<std::io::Error> for Trouble {
+impl From<std::io::Error> for Mishap {
     fn from(error: std::io::Error) -> Self {
         if error.kind() == std::io::ErrorKind::TimedOut {
             Self::TimedOut
@@ -202,8 +207,8 @@ fn detail(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn reply(code: u16, text: &str) -> Trouble {
-        Trouble::Reply { code, text: text.into() }
+    fn reply(code: u16, text: &str) -> Mishap {
+        Mishap::Reply { code, text: text.into() }
     }
 
     #[test]
@@ -222,13 +227,13 @@ mod tests {
             (reply(550, "5.1.1 no such user"), "SMTP_REJECTED_550", Permanent, Some("550 5.1.1")),
             (reply(552, "1.2.3.4 size"), "SMTP_REJECTED_552", Permanent, Some("552")),
             (reply(554, ""), "SMTP_REJECTED_554", Permanent, Some("554")),
-            (Trouble::TimedOut, "SMTP_TIMEOUT", Timeout, None),
-            (Trouble::Network("reset".into()), "NETWORK_ERROR", Transient, None),
-            (Trouble::TlsNotOffered, "SMTP_TLS_NOT_OFFERED", Transient, None),
-            (Trouble::AuthNotOffered, "SMTP_AUTH_NOT_OFFERED", Configuration, None),
-            (Trouble::EightBitNotOffered, "SMTP_8BITMIME_NOT_OFFERED", Permanent, None),
-            (Trouble::Address, "INVALID_EMAIL", Permanent, None),
-            (Trouble::Unrenderable(RenderError::ContentId), "INVALID_PAYLOAD", Permanent, None),
+            (Mishap::TimedOut, "SMTP_TIMEOUT", Timeout, None),
+            (Mishap::Network("reset".into()), "NETWORK_ERROR", Transient, None),
+            (Mishap::TlsNotOffered, "SMTP_TLS_NOT_OFFERED", Transient, None),
+            (Mishap::AuthNotOffered, "SMTP_AUTH_NOT_OFFERED", Configuration, None),
+            (Mishap::EightBitNotOffered, "SMTP_8BITMIME_NOT_OFFERED", Permanent, None),
+            (Mishap::Address, "INVALID_EMAIL", Permanent, None),
+            (Mishap::Unrenderable(RenderError::ContentId), "INVALID_PAYLOAD", Permanent, None),
         ];
         for (trouble, code, category, original) in cases {
             let case = format!("{trouble:?}");
@@ -243,8 +248,8 @@ mod tests {
     fn only_silence_after_the_message_leaves_it_open() {
         for stage in Stage::ALL {
             let open = if stage == Stage::EndOfData { Taken::Unknown } else { Taken::No };
-            assert_eq!(Trouble::TimedOut.into_send_error(stage).taken, open, "{stage:?}");
-            assert_eq!(Trouble::Network("x".into()).into_send_error(stage).taken, open, "{stage:?}");
+            assert_eq!(Mishap::TimedOut.into_send_error(stage).taken, open, "{stage:?}");
+            assert_eq!(Mishap::Network("x".into()).into_send_error(stage).taken, open, "{stage:?}");
             assert_eq!(reply(554, "no").into_send_error(stage).taken, Taken::No, "{stage:?}");
             let progress = Progress::default();
             progress.reach(stage);

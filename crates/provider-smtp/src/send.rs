@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::config::SmtpConfig;
 use crate::connect::{Server, UnusableConfig};
-use crate::errors::{Progress, Stage, Trouble};
+use crate::errors::{Mishap, Progress, Stage};
 use crate::pool::{Connection, Pool};
 use crate::receipt::queue_id;
 
@@ -32,7 +32,7 @@ impl SmtpProvider {
         Ok(Self { server: Server::new(config)?, pool })
     }
 
-    async fn hand_over(&self, email: &Outgoing, progress: &Progress) -> Result<Receipt, Trouble> {
+    async fn hand_over(&self, email: &Outgoing, progress: &Progress) -> Result<Receipt, Mishap> {
         let letter = Letter::new(email)?;
         progress.reach(Stage::WaitingForConnection);
         let _slot = self.pool.slot().await;
@@ -54,9 +54,9 @@ impl SmtpProvider {
     fn conclude(
         &self,
         mut connection: Connection,
-        outcome: Result<Receipt, Trouble>,
-    ) -> Result<Receipt, Trouble> {
-        let is_refusal = outcome.as_ref().is_err_and(Trouble::is_refusal);
+        outcome: Result<Receipt, Mishap>,
+    ) -> Result<Receipt, Mishap> {
+        let is_refusal = outcome.as_ref().is_err_and(Mishap::is_refusal);
         if outcome.is_ok() || is_refusal {
             connection.is_unfinished = is_refusal;
             self.pool.give_back(connection);
@@ -74,7 +74,7 @@ impl Provider for SmtpProvider {
     async fn send(&self, email: &Outgoing) -> Result<Receipt, SendError> {
         let progress = Progress::default();
         let handed_over = timeout(self.server.config().timeout, self.hand_over(email, &progress));
-        let outcome = handed_over.await.unwrap_or(Err(Trouble::TimedOut));
+        let outcome = handed_over.await.unwrap_or(Err(Mishap::TimedOut));
         outcome.map_err(|trouble| trouble.into_send_error(progress.stage()))
     }
 }
@@ -88,7 +88,7 @@ struct Letter {
 }
 
 impl Letter {
-    fn new(email: &Outgoing) -> Result<Self, Trouble> {
+    fn new(email: &Outgoing) -> Result<Self, Mishap> {
         let envelope = &email.envelope;
         let mut recipients: Vec<SmtpAddress> = Vec::new();
         for address in std::iter::once(&envelope.to).chain(&envelope.cc).chain(&envelope.bcc) {
@@ -100,18 +100,18 @@ impl Letter {
         Ok(Self {
             from: smtp_address(&email.from.address)?,
             recipients,
-            eml: message::render(email).map_err(Trouble::Unrenderable)?,
+            eml: message::render(email).map_err(Mishap::Unrenderable)?,
             message_id: message::message_id(email),
         })
     }
 
-    async fn deliver(&self, connection: &mut Connection, progress: &Progress) -> Result<Receipt, Trouble> {
+    async fn deliver(&self, connection: &mut Connection, progress: &Progress) -> Result<Receipt, Mishap> {
         progress.reach(Stage::Envelope);
         let smtp = &mut connection.smtp;
         let mut parameters = Vec::new();
         if !self.eml.is_ascii() {
             if !smtp.server_info().supports_feature(Extension::EightBitMime) {
-                return Err(Trouble::EightBitNotOffered);
+                return Err(Mishap::EightBitNotOffered);
             }
             parameters.push(MailParameter::Body(MailBodyParameter::EightBitMime));
         }
@@ -122,11 +122,11 @@ impl Letter {
         smtp.command(Mail::new(Some(self.from.clone()), parameters)).await?;
         for recipient in &self.recipients {
             let answer = smtp.command(Rcpt::new(recipient.clone(), vec![])).await;
-            answer.map_err(|error| Trouble::from(error).with_recipient(recipient.as_ref()))?;
+            answer.map_err(|error| Mishap::from(error).with_recipient(recipient.as_ref()))?;
         }
         let go_ahead = smtp.command(Data).await?;
         if !go_ahead.has_code(354) {
-            return Err(Trouble::Network("the server's answer to DATA is not SMTP".into()));
+            return Err(Mishap::Network("the server's answer to DATA is not SMTP".into()));
         }
         progress.reach(Stage::Body);
         let answer = smtp.message_iter(Chunks { rest: self.unended(), progress }).await?;
@@ -161,6 +161,6 @@ impl<'x> Iterator for Chunks<'x> {
     }
 }
 
-fn smtp_address(address: &Address) -> Result<SmtpAddress, Trouble> {
-    address.expose().parse().map_err(|_| Trouble::Address)
+fn smtp_address(address: &Address) -> Result<SmtpAddress, Mishap> {
+    address.expose().parse().map_err(|_| Mishap::Address)
 }

@@ -69,6 +69,7 @@ fn outgoing() -> Outgoing {
         id: email.id,
         company: email.company,
         attempt: 1,
+        series: 0,
         created_at: START,
         from: Mailbox::plain(an_address("shop@acme.test")),
         envelope: email.envelope,

@@ -17,6 +17,43 @@ pub trait Provider: Send + Sync {
     /// Hands one email over. Bounded in time by the provider itself, which alone knows whether a request that
     /// ran into its time-out had gone out already.
     async fn send(&self, email: &Outgoing) -> Result<Receipt, SendError>;
+
+    /// What the provider allows this account now. `None` when it cannot be asked.
+    async fn account(&self) -> Result<Option<Account>, SendError> {
+        Ok(None)
+    }
+}
+
+/// What a provider says of the account that sends.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Account {
+    /// Emails per second, all senders of the account together.
+    pub rate_per_sec: Option<f64>,
+    /// Emails within 24 hours: how many are allowed and how many were sent.
+    pub quota: Option<Quota>,
+    /// `false` while the provider has paused the account.
+    pub may_send: bool,
+    /// Only verified addresses can be written to.
+    pub is_sandboxed: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Quota {
+    pub max_24_hours: f64,
+    pub sent_24_hours: f64,
+}
+
+/// What an error says of the provider as a whole, beyond the email that met it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// It sends slower than we ask it to.
+    Throttled,
+    /// The quota of the day or the month is used up.
+    QuotaUsedUp,
+    /// The account may not send at all for now.
+    Paused,
+    /// It does not work: connections fail, calls time out, servers break.
+    Outage,
 }
 
 /// The provider took it.
@@ -47,4 +84,6 @@ pub struct SendError {
     /// The provider's words, masked.
     pub detail: String,
     pub taken: Taken,
+    /// `None` when the error is about this email alone.
+    pub trouble: Option<Trouble>,
 }

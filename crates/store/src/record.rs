@@ -101,6 +101,7 @@ impl Record {
             attempt_in_series: self.attempts.saturating_sub(self.attempts_before),
             // The start that is this claim may yet finish.
             unfinished_starts: self.unfinished_starts.saturating_sub(1),
+            outcome_unknown: self.outcome_unknown,
             created_at: self.created_at,
             claimed_at: now,
             lease_until,

@@ -41,6 +41,7 @@ fn error(category: Category, taken: Taken) -> Ending {
         retry_after: None,
         detail: "come back later".into(),
         taken,
+        trouble: None,
     })
 }
 

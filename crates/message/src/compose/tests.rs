@@ -13,6 +13,7 @@ fn outgoing(change: impl FnOnce(&mut Outgoing)) -> Outgoing {
         id: "019b76da-a800-7000-8000-0123456789ab".parse().expect("an id"),
         company: email.company,
         attempt: 1,
+        series: 0,
         created_at: START,
         from: Mailbox::parse("Acme <shop@acme.com>").expect("a mailbox"),
         envelope: email.envelope,

@@ -100,6 +100,7 @@ pub fn outgoing(to: &str) -> Outgoing {
         id: email.id,
         company: email.company,
         attempt: 1,
+        series: 0,
         created_at: START,
         from: Mailbox::parse("Acme <shop@acme.test>").expect("a mailbox"),
         envelope,
