@@ -17,12 +17,14 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What every connection asks of the server. Nothing of ours takes long: what does is stuck, and says so.
-/// No JIT: it would cost more than any statement here.
+/// No JIT: it would cost more than any statement here. No notices: the driver logs each, and a roll-back outside of a
+/// transaction, with which every connection goes back to the pool, is one.
 const SESSION: &[(&str, &str)] = &[
     ("statement_timeout", "30s"),
     ("lock_timeout", "10s"),
     ("idle_in_transaction_session_timeout", "60s"),
     ("jit", "off"),
+    ("client_min_messages", "error"),
     ("timezone", "UTC"),
 ];
 

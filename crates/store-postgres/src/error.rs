@@ -65,6 +65,8 @@ pub fn from_sqlx(error: Error) -> StoreError {
         Error::Database(error) => from_database(&*error),
         Error::Io(error) => StoreError::Unavailable(format!("no connection to PostgreSQL: {error}")),
         Error::Tls(error) => StoreError::Unavailable(format!("no TLS with PostgreSQL: {error}")),
+        // A server or proxy that goes away while a connection is being made.
+        Error::Protocol(text) => StoreError::Unavailable(format!("the connection is out of order: {text}")),
         Error::PoolTimedOut => StoreError::Unavailable("no connection to PostgreSQL became free".into()),
         Error::PoolClosed => StoreError::Unavailable("the store is closed".into()),
         Error::Configuration(_) => StoreError::Unusable("PostgreSQL cannot be reached as configured".into()),
