@@ -4,7 +4,7 @@
 
 use std::ops::Deref;
 
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySqlConnection};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySqlConnection, Row as _};
 use store_mysql::{MysqlConfig, MysqlStore};
 
 const VARIABLE: &str = "POSTHASTE_TEST_MYSQL";
@@ -52,6 +52,28 @@ impl Database {
     pub async fn admin(&self) -> MySqlConnection {
         MySqlConnection::connect(&self.admin_url).await.expect("a connection")
     }
+
+    /// The numbers of the connections to this database.
+    pub async fn connections(&self) -> Vec<i64> {
+        let mut admin = self.admin().await;
+        // MySQL's own list of processes fails on statements that hold binary values.
+        let sql = if is_mariadb(&mut admin).await {
+            "SELECT CAST(id AS SIGNED) AS id FROM information_schema.processlist WHERE db = ?"
+        } else {
+            "SELECT CAST(processlist_id AS SIGNED) AS id FROM performance_schema.threads WHERE processlist_db = ?"
+        };
+        let rows = sqlx::query(sql).bind(&self.name).fetch_all(&mut admin).await.expect("asked");
+        rows.iter().map(|row| row.get("id")).collect()
+    }
+
+    /// Ends every connection to this database.
+    pub async fn kill_connections(&self) {
+        let mut admin = self.admin().await;
+        for id in self.connections().await {
+            // It may have ended by itself.
+            let _ = admin.execute(AssertSqlSafe(format!("KILL {id}"))).await;
+        }
+    }
 }
 
 impl Drop for Database {
@@ -69,6 +91,11 @@ impl Drop for Database {
         // What is left behind goes with the server.
         let _ = dropping.join();
     }
+}
+
+pub async fn is_mariadb(connection: &mut MySqlConnection) -> bool {
+    let row = sqlx::query("SELECT VERSION() AS version").fetch_one(connection).await.expect("asked");
+    row.get::<String, _>("version").contains("MariaDB")
 }
 
 pub async fn run(connection: &mut MySqlConnection, sql: &str) {
