@@ -18,7 +18,10 @@ const LOOKS_MAX: i64 = 20_000;
 
 /// Hops from company to company, from the cursor to the end and from the beginning to the cursor. Each hop is a look at
 /// one entry of the index, and so is each of the ten priorities. Priorities are not told apart by the order of the index
-/// alone: a company may have a million emails of its first priority that are due tomorrow.
+/// alone: a company may have a million emails of its first priority that are due tomorrow. That the second lap ends at
+/// the cursor is told from the entry that was found: as a condition of the look it would have the look walk along all
+/// that is behind the cursor. `LIMIT 1` keeps the planner from reading all that a company has due once, to look the ten
+/// priorities up in it.
 const FIND: &str = "WITH RECURSIVE hop (company_id, lap, looks, found, is_due, weight, is_limited) AS (
          SELECT $1::uuid, 0, 0::bigint, 0::bigint, false, NULL::bigint, NULL::boolean
        UNION ALL
@@ -27,7 +30,7 @@ const FIND: &str = "WITH RECURSIVE hop (company_id, lap, looks, found, is_due, w
          FROM hop
          CROSS JOIN LATERAL (
              (SELECT q.company_id, hop.lap FROM email_queue q
-              WHERE q.due_at IS NOT NULL AND q.company_id > hop.company_id AND (hop.lap = 0 OR q.company_id <= $1)
+              WHERE q.due_at IS NOT NULL AND q.company_id > hop.company_id
               ORDER BY q.company_id LIMIT 1)
              UNION ALL
              (SELECT q.company_id, 1 FROM email_queue q
@@ -39,14 +42,17 @@ const FIND: &str = "WITH RECURSIVE hop (company_id, lap, looks, found, is_due, w
              SELECT c.weight, c.concurrency_max IS NOT NULL OR c.rate_per_sec IS NOT NULL AS is_limited,
                     EXISTS (
                         SELECT 1 FROM generate_series(1, 10) AS lane (priority)
-                        WHERE EXISTS (
+                        CROSS JOIN LATERAL (
                             SELECT 1 FROM email_queue q
                             WHERE q.company_id = c.id AND q.priority = lane.priority AND q.due_at IS NOT NULL
-                              AND q.due_at <= $2)
+                              AND q.due_at <= $2
+                            LIMIT 1
+                        ) AS due
                     ) AS is_due
              FROM companies c WHERE c.id = next.company_id AND c.disabled_at IS NULL
          ) AS company ON true
          WHERE hop.looks < $4 AND hop.found < $3 AND (hop.looks < $5 OR hop.found = 0)
+           AND (next.lap = 0 OR next.company_id <= $1)
      )
      SELECT company_id, is_due, weight, is_limited, looks, found
      FROM hop WHERE is_due OR looks = (SELECT max(looks) FROM hop)
