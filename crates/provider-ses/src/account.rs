@@ -29,7 +29,7 @@ pub fn identity_names(address: &Address) -> Vec<String> {
 }
 
 pub async fn read(client: &Client) -> Result<Account, Mishap> {
-    let answer = client.get_account().send().await.map_err(|error| Mishap::of(error, true))?;
+    let answer = client.get_account().send().await.map_err(|error| Mishap::of(error, false))?;
     Ok(account(&answer))
 }
 
@@ -40,7 +40,7 @@ pub async fn identity(client: &Client, name: &str) -> Result<Identity, Mishap> {
         Err(error) if error.as_service_error().is_some_and(|error| error.is_not_found_exception()) => {
             Ok(Identity::Unknown)
         }
-        Err(error) => Err(Mishap::of(error, true)),
+        Err(error) => Err(Mishap::of(error, false)),
     }
 }
 

@@ -32,13 +32,21 @@ impl SesProvider {
 
     /// Whether mail may be sent from these addresses or domains, for each of them.
     pub async fn identities(&self, names: &[String]) -> Result<Vec<(String, Identity)>, SendError> {
-        let client = self.client.get().await.map_err(Mishap::into_send_error)?;
-        let mut found = Vec::new();
-        for name in names {
-            let identity = account::identity(client, name).await.map_err(Mishap::into_send_error)?;
-            found.push((name.clone(), identity));
-        }
-        Ok(found)
+        self.ask(async {
+            let client = self.client.get().await?;
+            let mut found = Vec::new();
+            for name in names {
+                found.push((name.clone(), account::identity(client, name).await?));
+            }
+            Ok(found)
+        })
+        .await
+    }
+
+    /// A question, in the time a call may take. Nothing is sent by it.
+    async fn ask<T>(&self, question: impl Future<Output = Result<T, Mishap>>) -> Result<T, SendError> {
+        let answered = timeout(self.client.config().timeout, question).await;
+        answered.unwrap_or(Err(Mishap::TimedOut(Sent::Nothing))).map_err(Mishap::into_send_error)
     }
 
     async fn hand_over(&self, email: &Outgoing, progress: &Progress) -> Result<Receipt, Mishap> {
@@ -74,7 +82,6 @@ impl Provider for SesProvider {
     }
 
     async fn account(&self) -> Result<Option<Account>, SendError> {
-        let client = self.client.get().await.map_err(Mishap::into_send_error)?;
-        account::read(client).await.map(Some).map_err(Mishap::into_send_error)
+        self.ask(async { account::read(self.client.get().await?).await.map(Some) }).await
     }
 }

@@ -81,6 +81,17 @@ fn the_table() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
+/// docs/PROVIDERS.md says of every code what to do about it.
+#[test]
+fn every_code_is_explained() {
+    let docs = include_str!("../../../../docs/PROVIDERS.md");
+    let others = ["RESEND_UNREADABLE_ANSWER", "RESEND_UNFIT_MESSAGE"];
+    let rows = ERRORS.iter().chain([&REDIRECT, &BROKEN, &UNKNOWN]);
+    for code in rows.map(|row| row.code).chain(others) {
+        assert!(docs.contains(&format!("`{code}`")), "{code} is missing in docs/PROVIDERS.md");
+    }
+}
+
 #[test]
 fn a_key_that_is_wrong_under_another_name() {
     let error = refusal(400, "validation_error", "API key is invalid").into_send_error(&key());

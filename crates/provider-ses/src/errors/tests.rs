@@ -78,6 +78,25 @@ fn every_row_can_be_reached() {
     }
 }
 
+/// docs/PROVIDERS.md says of every code what to do about it.
+#[test]
+fn every_code_is_explained() {
+    let docs = include_str!("../../../../docs/PROVIDERS.md");
+    let named = ERRORS.iter().map(|row| row.code).chain(BY_STATUS.iter().map(|(_, row)| row.code));
+    let others = [
+        "SES_REDIRECTED",
+        "SES_UNKNOWN_ERROR",
+        "SES_UNREADABLE_ANSWER",
+        "SES_CREDENTIALS_NOT_FOUND",
+        "SES_CREDENTIALS_MISCONFIGURED",
+        "SES_REGION_NOT_FOUND",
+        "SES_UNFIT_MESSAGE",
+    ];
+    for code in named.chain(others) {
+        assert!(docs.contains(&format!("`{code}`")), "{code} is missing in docs/PROVIDERS.md");
+    }
+}
+
 #[test]
 fn what_only_a_status_says() {
     let cases = [

@@ -1,0 +1,37 @@
+//! What one email costs in processor time on its way through the AWS SDK: to a server in the same process that takes
+//! everything, so the server's own share is in it.
+//!
+//!     cargo run --release -p provider-ses --example send_cost
+
+use provider::Provider;
+use provider_ses::{Credentials, SesConfig, SesProvider};
+use testkit::http::{Server, json};
+use testkit::{a_company, a_full_email, an_email, an_outgoing};
+
+const EMAILS: u32 = 2000;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let server = Server::start(|_| json(200, r#"{"MessageId":"1"}"#)).await;
+    let config = SesConfig::parse(Some("eu-west-1"), Some(&server.url()), None).expect("a configuration");
+    let ses =
+        SesProvider::with_credentials(config, Credentials::new("AKID", "secret", None, None, "example"));
+    let company = a_company("acme").id;
+    let simple = an_outgoing(an_email(company), "shop@acme.test");
+    let raw = an_outgoing(a_full_email(company), "shop@acme.test");
+    for (kind, email) in [("simple", simple), ("raw", raw)] {
+        ses.send(&email).await.expect("taken");
+        let before = processor_nanos();
+        for _ in 0..EMAILS {
+            ses.send(&email).await.expect("taken");
+        }
+        let micros = (processor_nanos() - before) / 1000 / u64::from(EMAILS);
+        println!("{kind}: {micros} µs of processor time per email");
+    }
+}
+
+/// Of this thread, which is the only one that works (Linux).
+fn processor_nanos() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/schedstat").expect("Linux counts it");
+    stat.split(' ').next().and_then(|nanos| nanos.parse().ok()).expect("a number first")
+}
