@@ -1,6 +1,6 @@
 //! How fast emails are accepted, and taken through claim, begin and settle, on a database of one's own.
 //!
-//! `cargo run --release -p store-postgres --example load -- postgres://…/database`
+//! `cargo run --release -p store-postgres --example postgres_load -- postgres://…/database`
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! What a claim costs with 1,000 and with 1,000,000 emails waiting: about the same.
 //!
-//! `cargo run --release -p store-postgres --example claim_cost -- postgres://…/an_empty_database`
+//! `cargo run --release -p store-postgres --example postgres_claim_cost -- postgres://…/an_empty_database`
 
 use std::time::{Duration, Instant};
 
