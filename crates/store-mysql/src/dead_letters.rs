@@ -144,7 +144,7 @@ struct Replayed {
 async fn replay(lane: &mut Lane, matching: &Matching, now: Timestamp) -> Result<ReplayCount, Fault> {
     let mut sql = matching.select("o.id");
     sql.push(" ORDER BY o.id LIMIT ").push_bind(matching.limit);
-    let rows = sql.build().persistent(false).fetch_all(&mut lane.connection).await?;
+    let rows = sql.build().fetch_all(&mut lane.connection).await?;
     let found: Vec<EmailId> = rows.iter().map(|row| parsed(row, "id")).collect::<Result<_, _>>()?;
     if found.is_empty() {
         return Ok(ReplayCount::default());

@@ -9,8 +9,8 @@ use store::StoreError;
 /// it was read, a statement that has to be prepared again.
 const COLLISIONS: &[u16] = &[1213, 1205, 1020, 1615];
 
-/// No room: disk full, table full, redo log full.
-const FULL: &[u16] = &[1021, 1114, 3675];
+/// No room: disk full (as a file, as a table), table full, redo log full.
+const FULL: &[u16] = &[20, 1021, 1114, 3675];
 
 /// May pass by itself: too many connections, out of memory, shutting down, killed, read-only after a failover, network
 /// trouble, a limit of time or of the user's resources, disconnected for idleness, and collisions that did not end.
@@ -28,6 +28,9 @@ const UNUSABLE: &[u16] = &[
 
 /// After these the server closes the connection.
 const LAST_WORDS: &[u16] = &[1053, 1079, 1152, 1153, 1158, 1159, 1160, 1161, 1184, 1927, 3169, 4031];
+
+/// Below this are troubles with the server's own files, such as its temporary ones.
+const FILES_END: u16 = 1_000;
 
 /// "Got error 28 from storage engine": the operating system has no room.
 const STORAGE_ENGINE: u16 = 1030;
@@ -121,7 +124,7 @@ fn from_database(error: &MySqlDatabaseError) -> StoreError {
     let is_full = number == STORAGE_ENGINE && error.message().contains("error 28 ");
     if FULL.contains(&number) || is_full {
         StoreError::Full(text())
-    } else if UNAVAILABLE.contains(&number) {
+    } else if UNAVAILABLE.contains(&number) || number < FILES_END {
         StoreError::Unavailable(text())
     } else if UNUSABLE.contains(&number) {
         StoreError::Unusable(text())

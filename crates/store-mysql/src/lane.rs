@@ -26,6 +26,8 @@ pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 const TRUSTED_FOR: Duration = Duration::from_millis(500);
 /// How often work is done again that collided with other work.
 const TRIES_MAX: u32 = 8;
+/// And for how long: waiting for a lock takes 10 s each time, and the caller has waited long enough after two of them.
+const AGAIN_WITHIN: Duration = Duration::from_secs(15);
 /// The longest pause before the second try; it grows with every further one.
 const PAUSE_MS_MAX: u64 = 10;
 
@@ -87,6 +89,7 @@ impl Lanes {
     /// Does the work in a transaction, again if it collided with other work or met a connection that had died since
     /// its last use. A connection that is in doubt is given up.
     pub async fn run<Q: ?Sized, T>(&self, on: &Q, work: LaneWork<Q, T>) -> Result<T, StoreError> {
+        let begun = Instant::now();
         for try_number in 1.. {
             let mut lane = self.take().await?;
             let fault = match timeout(ANSWER_TIMEOUT, lane.transaction(on, work)).await {
@@ -104,7 +107,7 @@ impl Lanes {
                 self.give_back(lane);
             }
             let again = fault.is_collision() || (fault.is_lost_connection() && try_number == 1);
-            if !again || try_number == TRIES_MAX {
+            if !again || try_number == TRIES_MAX || begun.elapsed() > AGAIN_WITHIN {
                 return Err(fault.into_store_error());
             }
             tokio::time::sleep(pause(try_number)).await;

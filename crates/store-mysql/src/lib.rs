@@ -124,6 +124,17 @@ impl MysqlStore {
         written.await.map_err(|_| StoreError::Broken("a write panicked and was undone".into()))?
     }
 
+    /// The same for what workers cannot wait with while others erase and prune.
+    async fn write_at_once<Q, T>(&self, on: Q, work: LaneWork<Q, T>) -> Result<T, StoreError>
+    where
+        Q: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        let lanes = self.claiming.clone();
+        let written = tokio::spawn(async move { lanes.run(&on, work).await });
+        written.await.map_err(|_| StoreError::Broken("a write panicked and was undone".into()))?
+    }
+
     /// A question, answered within a bounded time; asked again if its connection had died since its last use.
     async fn read<Q, T>(&self, on: Q, question: Question<Q, T>) -> Result<T, StoreError> {
         let answer = match timeout(ANSWER_TIMEOUT, ask(&self.pool, &on, question)).await {

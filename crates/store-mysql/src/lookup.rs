@@ -262,7 +262,7 @@ impl Query {
         let mut sql = QueryBuilder::<MySql>::new("SELECT o.id");
         self.push_source(&mut sql);
         sql.push(self.order()).push(" LIMIT 1 OFFSET ").push_bind(ROWS_LOOKED_AT_MAX - 1);
-        let row = sql.build().persistent(false).fetch_optional(connection).await?;
+        let row = sql.build().fetch_optional(connection).await?;
         Ok(row.map(|row| get(&row, "id")).transpose()?)
     }
 }

@@ -42,7 +42,7 @@ impl Outbox for MysqlStore {
         guards: Vec<Guard>,
         until: Timestamp,
     ) -> Result<Vec<EmailId>, StoreError> {
-        let renew = self.write((owner, guards, until), |lane, (owner, guards, until)| {
+        let renew = self.write_at_once((owner, guards, until), |lane, (owner, guards, until)| {
             Box::pin(settle::renew(&mut lane.connection, *owner, guards, *until))
         });
         renew.await

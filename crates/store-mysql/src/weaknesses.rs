@@ -9,8 +9,9 @@ use store::{StoreError, Weakness};
 use crate::error::Fault;
 use crate::row::get;
 
-/// Connections beside the pool: two lanes each for accepting, beginning and settling, one for claims, four for the rest.
-const LANES: u64 = 11;
+/// Connections beside the pool: two lanes each for accepting, beginning and settling, two for claims and renewals, four
+/// for the rest.
+const LANES: u64 = 12;
 /// Emails are up to 16 MiB, as text; a statement holds one and a little more.
 const PACKET_MIN: u64 = 32 * 1024 * 1024;
 /// How far the clocks may be apart before times in the database and in logs tell different stories.

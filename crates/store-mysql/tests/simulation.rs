@@ -11,7 +11,7 @@ use support::{Database, run};
 use tokio::sync::OnceCell;
 
 /// About a minute on two cores; POSTHASTE_SIM_SEEDS asks for more.
-const SEEDS: u64 = 48;
+const SEEDS: u64 = 24;
 
 /// Everything the store writes to.
 const TABLES: &str = "meta, api_keys, companies, recipients, email_outbox, email_queue, email_intake, email_tags, \
