@@ -160,7 +160,9 @@ CREATE TABLE email_queue (
     autovacuum_analyze_threshold = 1000
 );
 CREATE INDEX queue_waiting ON email_queue (company_id, priority, due_at, email_id) WHERE due_at IS NOT NULL;
-CREATE INDEX queue_expiring ON email_queue (expires_at) WHERE due_at IS NOT NULL;
+-- In other words than the index above: a claim must not be able to use this one, which looks just as cheap to the planner
+-- as long as it believes the table to be small.
+CREATE INDEX queue_expiring ON email_queue (expires_at) WHERE due_at >= 0;
 -- Without the end of the lease, so that renewing one touches no index: in flight is never more than the workers hold.
 CREATE INDEX queue_in_flight ON email_queue (company_id) WHERE due_at IS NULL;
 

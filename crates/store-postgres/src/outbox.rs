@@ -107,7 +107,7 @@ impl Outbox for PostgresStore {
 /// One that is held (due never) fails, the others expire: `change::expiry` says so, and what is written of it.
 const EXPIRE: &str = "WITH over AS MATERIALIZED (
          SELECT email_id, retrying, due_at = $3 AS is_held FROM email_queue
-         WHERE due_at IS NOT NULL AND expires_at <= $1 ORDER BY expires_at LIMIT $2
+         WHERE due_at >= 0 AND expires_at <= $1 ORDER BY expires_at LIMIT $2
          FOR UPDATE SKIP LOCKED
      ), ended AS (
          UPDATE email_outbox o

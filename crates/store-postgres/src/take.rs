@@ -46,7 +46,7 @@ const FIND: &str = "WITH RECURSIVE hop (company_id, lap, looks, found, is_due, w
                             SELECT 1 FROM email_queue q
                             WHERE q.company_id = c.id AND q.priority = lane.priority AND q.due_at IS NOT NULL
                               AND q.due_at <= $2
-                            LIMIT 1
+                            ORDER BY q.due_at LIMIT 1
                         ) AS due
                     ) AS is_due
              FROM companies c WHERE c.id = next.company_id AND c.disabled_at IS NULL
@@ -275,6 +275,7 @@ mod tests {
             assert!(!plan.contains(&format!("Seq Scan on {table}")), "{plan}");
         }
         assert!(!plan.contains("Hash Join") && !plan.contains("Bitmap"), "{plan}");
+        assert!(!plan.contains("queue_expiring"), "{plan}");
     }
 
     /// The same plans on tables that are empty, that have grown since, and that the server has looked at.

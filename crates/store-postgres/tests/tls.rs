@@ -40,7 +40,8 @@ async fn every_connection_is_encrypted() {
     let store = open(&database, "sslmode=require").await.expect("it opens");
     let company = a_company(&store, "acme").await;
     stored(&store, an_email(company)).await;
-    let plain = "SELECT count(*) FILTER (WHERE NOT ssl), count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+    let plain =
+        "SELECT count(*) FILTER (WHERE NOT ssl), count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
                  WHERE datname = $1 AND application_name = 'posthaste'";
     let row = sqlx::query(plain).bind(&database.name).fetch_one(&mut database.admin().await).await;
     let row = row.expect("asked");

@@ -86,7 +86,7 @@ async fn other_questions_use_their_indexes() {
         ),
         (
             "queue_expiring",
-            "SELECT email_id FROM email_queue WHERE due_at IS NOT NULL AND expires_at <= 0 ORDER BY expires_at LIMIT 9"
+            "SELECT email_id FROM email_queue WHERE due_at >= 0 AND expires_at <= 0 ORDER BY expires_at LIMIT 9"
                 .to_owned(),
         ),
         (
