@@ -35,6 +35,8 @@ use crate::rig::{COMPANY, Rig};
 use crate::stored;
 use crate::verdict::{Evidence, Verdict};
 
+/// How often a run is made again that proved nothing.
+const RUNS_MAX: usize = 5;
 const LEASE: Duration = Duration::from_secs(2);
 /// Longer than the lease and two rounds of the sweep.
 const STOPPED_FOR: Duration = Duration::from_secs(5);
@@ -62,7 +64,18 @@ async fn process_paused_worker_on_mariadb_changes_nothing() {
     paused_worker_changes_nothing(Engine::Mariadb, 2).await;
 }
 
+/// Whether a worker is stopped at the one moment that matters, between the provider's answer and its record, is chance;
+/// a run in which none was proves nothing and is made again.
 async fn paused_worker_changes_nothing(engine: Engine, rounds: usize) {
+    for _ in 0..RUNS_MAX {
+        if late_results_of_a_run(engine, rounds).await > 0 {
+            return;
+        }
+    }
+    panic!("no worker came back too late in {RUNS_MAX} runs: they prove nothing");
+}
+
+async fn late_results_of_a_run(engine: Engine, rounds: usize) -> usize {
     let plan = Plan::with_rounds(0, rounds);
     let rig = Rig::without_company(engine, plan.sink_latency_ms).await;
     let feed = Arc::new(Feed::open(&rig.database).await);
@@ -104,7 +117,7 @@ async fn paused_worker_changes_nothing(engine: Engine, rounds: usize) {
     }
     rig.tear_down(fails).await;
     assert!(!fails, "a promise was broken; see above. {verdict}");
-    assert!(verdict.late_results > 0, "no worker came back too late: the run proves nothing");
+    verdict.late_results
 }
 
 /// Not a test of its own: the worker process that the test above starts.
