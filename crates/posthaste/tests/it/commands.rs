@@ -152,9 +152,19 @@ fn process_mistakes_are_one_clear_line() {
             "posthaste: there is no database at missing.db",
         ),
         (
-            &["--store", "postgres://u:s3cret@h/d", "company", "list"],
+            &["--store", "dynamodb://u:s3cret@h/d", "company", "list"],
             2,
-            "--store: store.url: postgres is not built",
+            "--store: store.url: dynamodb is not built",
+        ),
+        (
+            &["--store", "postgres://u:s3cret@127.0.0.1:1/d", "company", "list"],
+            1,
+            "posthaste: the store is not available: cannot reach postgres://u@127.0.0.1:1/d",
+        ),
+        (
+            &["--store", "mysql://u:s3cret@127.0.0.1:1/d", "company", "list"],
+            1,
+            "posthaste: the store is not available: cannot reach mysql://u@127.0.0.1:1/d",
         ),
         (&["--store", "sqlite:x.db", "dev"], 2, "posthaste: dev has its own store"),
         (&["frobnicate"], 2, "error: unrecognized subcommand"),
