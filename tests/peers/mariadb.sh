@@ -39,8 +39,11 @@ ask_for_folder() {
 
 launch() {
     # In a session of its own: Ctrl-C is for the tests, which end the server when they are done. No unix socket: its
-    # path may be 107 bytes long, that of a test's folder is often longer.
+    # path may be 107 bytes long, that of a test's folder is often longer. Temporary files of its own: servers that share
+    # a folder for them clear it away under each other when one starts.
+    mkdir -p "$dir/tmp"
     setsid mariadbd --no-defaults "${user[@]}" --datadir="$data" --pid-file="$data/pid" --socket= \
+        --tmpdir="$dir/tmp" \
         --bind-address=127.0.0.1 --port="$port" --skip-name-resolve \
         --character-set-server=utf8mb4 --max-connections=300 --innodb-buffer-pool-size=256M \
         --ssl-cert="$dir/tls/cert.pem" --ssl-key="$dir/tls/key.pem" >>"$dir/log" 2>&1 </dev/null &

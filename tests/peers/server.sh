@@ -111,7 +111,7 @@ remove() {
     stop
     delete "$dir/data"
     delete "$dir/data.new"
-    rm -rf "$dir/tls"
+    rm -rf "$dir/tls" "$dir/tmp"
     rm -f "$dir/log" "$dir/url"
     [ ! -d "$dir" ] || rmdir --ignore-fail-on-non-empty "$dir"
 }
