@@ -15,7 +15,7 @@ use model::{
 };
 use provider::{Provider, Receipt, SendError, Taken};
 use queue_store::StoreQueue;
-use store::{Acceptance, Accepted, ClaimRequest, Retention, Store};
+use store::{Acceptance, Accepted, ClaimRequest, Retention, Routes, Store};
 use store_sqlite::SqliteStore;
 use testkit::{ManualClock, START, a_company, an_email};
 
@@ -168,6 +168,7 @@ impl Stage {
             lease_until: now.plus(self.gateway.settings.lease),
             limit: 1,
             size_bytes_max: u64::MAX,
+            routes: Routes::All,
         };
         self.gateway.queue.claim(request).await.expect("a claim").pop().expect("something to claim")
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use model::{Claim, EmailId, Event, EventKind, Verdict, WorkerId};
-use store::{ClaimRequest, SettledBy, Settlement, StoreError};
+use store::{ClaimRequest, Routes, SettledBy, Settlement, StoreError};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -142,6 +142,7 @@ impl Worker {
             lease_until: now.plus(gateway.settings.lease),
             limit,
             size_bytes_max: IN_FLIGHT_BYTES_MAX.saturating_sub(self.flights.size_bytes()),
+            routes: Routes::All,
         };
         let claims = gateway.queue.claim(request).await?;
         observe::claimed(claims.len());
@@ -343,7 +344,7 @@ async fn last_settlement(bench: &Bench, flight: &Flight) {
 async fn put_back(bench: &Bench, claim: &Claim, wait: Duration) {
     let now = bench.gateway.clock.now();
     let event = Event::new(EventKind::Released, now).with("attempt", claim.attempt).with("reason", "suspect");
-    let verdict = Verdict::PutBack { due_at: now.plus(wait) };
+    let verdict = Verdict::PutBack { due_at: now.plus(wait), route: None };
     let settlement =
         Settlement { guard: claim.guard, by: SettledBy::Worker, verdict, events: vec![event], now };
     attempt::record(bench, &Flight::of(claim), settlement, Instant::now()).await;
