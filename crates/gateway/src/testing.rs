@@ -83,6 +83,7 @@ pub fn settings() -> Settings {
         default_retry_policy: "fast".into(),
         default_route: vec![CAPTURE.into()],
         ttl: testkit::TTL,
+        provider_rates: Default::default(),
         worker_concurrency: 8,
         lease: Duration::from_secs(45),
         retention: Retention {
@@ -106,6 +107,8 @@ pub fn a_claim(company: CompanyId) -> Claim {
         attempt_in_series: 1,
         unfinished_starts: 0,
         outcome_unknown: false,
+        last_provider: None,
+        route: "relay".into(),
         created_at: START,
         claimed_at: START,
         lease_until: START.plus(Duration::from_secs(45)),
