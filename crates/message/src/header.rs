@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use mail_builder::headers::HeaderType;
 use mail_builder::headers::raw::Raw;
 use mail_builder::headers::text::Text;
+use model::Mailbox;
 
 /// The longest header name we take; RFC 5322 folds only after it.
 pub const NAME_LENGTH_MAX: usize = 76;
@@ -78,6 +79,37 @@ pub fn subject(subject: &str) -> HeaderType<'_> {
     if subject.contains("=?") { Raw::new(encoded_words(subject)).into() } else { Text::new(subject).into() }
 }
 
+/// A mailbox in UTF-8, for interfaces that make a header of it themselves: `"Acme, Inc." <shop@acme.com>`.
+pub fn mailbox_in_utf8(mailbox: &Mailbox) -> String {
+    written(mailbox, |name| quoted(name).into())
+}
+
+/// A mailbox in ASCII, as it stands in a header but on one line: a name that needs it becomes encoded words.
+pub fn mailbox_in_ascii(mailbox: &Mailbox) -> String {
+    written(mailbox, |name| {
+        if name.is_ascii() && !name.contains("=?") { quoted(name).into() } else { encoded_words(name) }
+    })
+}
+
+fn written<'x>(mailbox: &'x Mailbox, write_name: impl Fn(&'x str) -> Cow<'x, str>) -> String {
+    let address = mailbox.address.expose();
+    match mailbox.name.as_ref().map(|name| name.expose().trim()).filter(|name| !name.is_empty()) {
+        Some(name) => format!("{} <{address}>", write_name(name)),
+        None => address.to_owned(),
+    }
+}
+
+/// The name as it is, or in quotes when it has characters that mean something in a list of mailboxes.
+fn quoted(name: &str) -> String {
+    let name: String = name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if !name.contains(|c: char| "()<>[]:;@\\,.\"".contains(c)) {
+        return name;
+    }
+    let escaped: String =
+        name.chars().flat_map(|c| matches!(c, '"' | '\\').then_some('\\').into_iter().chain([c])).collect();
+    format!("\"{escaped}\"")
+}
+
 fn encoded_words(text: &str) -> Cow<'static, str> {
     let mut words = Vec::new();
     let mut rest = text;
@@ -124,6 +156,28 @@ mod tests {
             assert_eq!(check_header(name, given), expected, "{name:?}: {given:?}");
         }
         assert_eq!(check_header(&"x".repeat(77), "1"), Err(Name));
+    }
+
+    #[test]
+    fn mailboxes() {
+        let cases = [
+            // name                    in UTF-8                                   in ASCII
+            ("", "a@b.com", "a@b.com"),
+            ("Acme", "Acme <a@b.com>", "Acme <a@b.com>"),
+            ("Acme Shop", "Acme Shop <a@b.com>", "Acme Shop <a@b.com>"),
+            ("Acme, Inc.", "\"Acme, Inc.\" <a@b.com>", "\"Acme, Inc.\" <a@b.com>"),
+            ("a\\\"b", "\"a\\\\\\\"b\" <a@b.com>", "\"a\\\\\\\"b\" <a@b.com>"),
+            ("João", "João <a@b.com>", "=?utf-8?B?Sm/Do28=?= <a@b.com>"),
+            ("=?x?=", "=?x?= <a@b.com>", "=?utf-8?B?PT94Pz0=?= <a@b.com>"),
+            ("a\r\nBcc: x@y.com", "\"a  Bcc: x@y.com\" <a@b.com>", "\"a  Bcc: x@y.com\" <a@b.com>"),
+        ];
+        for (name, in_utf8, in_ascii) in cases {
+            let address = model::Address::parse("a@b.com").expect("an address");
+            let name = (!name.is_empty()).then(|| model::Secret::new(name.to_owned()));
+            let mailbox = Mailbox { name, address };
+            assert_eq!(mailbox_in_utf8(&mailbox), in_utf8);
+            assert_eq!(mailbox_in_ascii(&mailbox), in_ascii);
+        }
     }
 
     #[test]

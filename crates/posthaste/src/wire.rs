@@ -20,6 +20,8 @@ use provider_smtp::SmtpProvider;
 use queue_store::StoreQueue;
 use rand::Rng as _;
 use store::{Store, StoreError};
+use store_mysql::MysqlStore;
+use store_postgres::PostgresStore;
 use store_sqlite::SqliteStore;
 
 use crate::cli::{Usage, note};
@@ -85,6 +87,8 @@ pub async fn open_store(
 pub async fn open(choice: &StoreChoice) -> Result<Arc<dyn Store>, StoreError> {
     Ok(match choice {
         StoreChoice::Sqlite(path) => Arc::new(SqliteStore::open(path).await?),
+        StoreChoice::Postgres(config) => Arc::new(PostgresStore::open(config).await?),
+        StoreChoice::Mysql(config) => Arc::new(MysqlStore::open(config).await?),
     })
 }
 
@@ -116,6 +120,7 @@ fn make_private(path: &Path) -> anyhow::Result<()> {
 pub fn database_file(config: &Config) -> Option<&Path> {
     match &config.store {
         StoreChoice::Sqlite(path) => Some(path),
+        StoreChoice::Postgres(_) | StoreChoice::Mysql(_) => None,
     }
 }
 

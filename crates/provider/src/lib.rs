@@ -1,5 +1,11 @@
 //! The port to whoever carries an email away.
 
+mod detail;
+mod tags;
+
+pub use detail::{DETAIL_LENGTH_MAX, detail};
+pub use tags::{ID_TAG, tags};
+
 use std::time::Duration;
 
 use async_trait::async_trait;

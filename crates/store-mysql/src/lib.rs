@@ -1,1 +1,160 @@
-//! The store on MySQL and MariaDB.
+//! The store on MySQL (8.0.17 and later) and MariaDB (10.6 and later), for any number of processes. One code serves
+//! both: what only one of them has (RETURNING, LATERAL) is not used.
+//!
+//! The hot verbs collect concurrent calls and do them together, a few statements per group (`accept`, `settle`); claims
+//! are in `claim`. Whatever writes does so in a transaction on a connection of its own (`lane`), on a task of the store;
+//! questions take a connection of the pool. The roles of the port are in files of their own names.
+//!
+//! Everybody locks in one order: rows of email_queue, then rows of email_outbox, each by id, and the counts last. A row
+//! of the queue is the email's own lock: whoever holds it may trust what the outbox says of an email that waits.
+
+mod accept;
+mod claim;
+mod claim_candidates;
+mod companies;
+mod config;
+mod counts;
+mod dead_letters;
+mod error;
+mod intake;
+mod keys;
+mod lane;
+mod lookup;
+mod outbox;
+mod people;
+mod recipients;
+mod row;
+mod schema;
+mod settle;
+mod upkeep;
+mod weaknesses;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
+use sqlx::{Connection as _, Executor as _, MySqlConnection, Row as _};
+use store::group::Group;
+use store::{Accepted, AttemptStart, Begun, Settled, Settlement, StoreError};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+pub use crate::config::MysqlConfig;
+use crate::error::{Fault, from_sqlx};
+use crate::lane::{ANSWER_TIMEOUT, LaneWork, Lanes, Step, no_answer};
+use crate::schema::Server;
+
+/// How many of the verbs that do not go in groups write at once; each holds a connection beside the pool.
+const WRITES_MAX: usize = 4;
+/// A connection of the pool that was idle this long is asked whether it still lives.
+const TRUSTED_FOR: Duration = Duration::from_millis(500);
+
+/// Everything is kept in one database of a MySQL or MariaDB server.
+pub struct MysqlStore {
+    pool: MySqlPool,
+    lanes: Lanes,
+    writes: Arc<Semaphore>,
+    accepting: Group<accept::Request, Accepted>,
+    beginning: Group<AttemptStart, Begun>,
+    settling: Group<Settlement, Settled>,
+    turns: Arc<claim::Turns>,
+    /// How far retention has walked through the contents, so that what may not go yet is not looked at again
+    /// and again.
+    pruned_to: Mutex<String>,
+    server: Server,
+    pool_max: u32,
+}
+
+impl MysqlStore {
+    /// Connects and brings the schema up to date.
+    pub async fn open(config: &MysqlConfig) -> Result<Self, StoreError> {
+        let mut connection =
+            lane::connect(&config.options(), "DO 1").await.map_err(|error| named(config, error))?;
+        let server = Server::of(&mut connection).await?;
+        connection.execute(server.session()).await.map_err(from_sqlx)?;
+        schema::migrate(&mut connection, server).await?;
+        let packet_max = packet_max(&mut connection).await?;
+        // The server notices that it is gone either way.
+        let _ = connection.close().await;
+        let pool = MySqlPoolOptions::new()
+            .max_connections(config.pool_max())
+            .acquire_timeout(config::ACQUIRE_TIMEOUT)
+            .test_before_acquire(false)
+            .before_acquire(|connection, idle| {
+                Box::pin(async move {
+                    Ok(idle.idle_for < TRUSTED_FOR
+                        || matches!(timeout(config::CONNECT_TIMEOUT, connection.ping()).await, Ok(Ok(()))))
+                })
+            })
+            .after_connect(move |connection, _| {
+                Box::pin(async move { connection.execute(server.session()).await.map(|_| ()) })
+            })
+            .connect_lazy_with(config.options());
+        let lanes = Lanes::new(config.options(), server.session());
+        Ok(Self {
+            accepting: accept::group(lanes.clone(), packet_max),
+            beginning: settle::group_of_begins(lanes.clone()),
+            settling: settle::group_of_settlements(lanes.clone()),
+            pool,
+            lanes,
+            writes: Arc::new(Semaphore::new(WRITES_MAX)),
+            turns: Arc::default(),
+            pruned_to: Mutex::default(),
+            server,
+            pool_max: config.pool_max(),
+        })
+    }
+
+    /// A transaction on a task of its own; done again if it collided with another.
+    async fn write<Q, T>(&self, on: Q, work: LaneWork<Q, T>) -> Result<T, StoreError>
+    where
+        Q: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        let (lanes, writes) = (self.lanes.clone(), Arc::clone(&self.writes));
+        let written = tokio::spawn(async move {
+            let _turn = writes.acquire().await.map_err(|_| lane::closed())?;
+            lanes.run(&on, work).await
+        });
+        written.await.map_err(|_| StoreError::Broken("a write panicked and was undone".into()))?
+    }
+
+    /// A question, answered within a bounded time; asked again if its connection had died since its last use.
+    async fn read<Q, T>(&self, on: Q, question: Question<Q, T>) -> Result<T, StoreError> {
+        let answer = match timeout(ANSWER_TIMEOUT, ask(&self.pool, &on, question)).await {
+            Ok(Err(fault)) if fault.is_lost_connection() => {
+                timeout(ANSWER_TIMEOUT, ask(&self.pool, &on, question)).await
+            }
+            answer => answer,
+        };
+        match answer {
+            Ok(answer) => answer.map_err(Fault::into_store_error),
+            Err(_) => Err(no_answer()),
+        }
+    }
+}
+
+/// A question to the database and what it is about.
+type Question<Q, T> = for<'a> fn(&'a mut MySqlConnection, &'a Q) -> Step<'a, T>;
+
+async fn ask<Q, T>(pool: &MySqlPool, on: &Q, question: Question<Q, T>) -> Result<T, Fault> {
+    let mut connection = pool.acquire().await?;
+    question(&mut connection, on).await
+}
+
+/// The longest statement that the server takes, in bytes.
+async fn packet_max(connection: &mut MySqlConnection) -> Result<usize, StoreError> {
+    let row = sqlx::query("SELECT CAST(@@max_allowed_packet AS SIGNED) AS bytes").fetch_one(connection).await;
+    let bytes: i64 = row.and_then(|row| row.try_get("bytes")).map_err(from_sqlx)?;
+    Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
+/// Names the database in what went wrong when it was first opened; what may pass by itself stays apart from what a
+/// person has to mend.
+fn named(config: &MysqlConfig, error: StoreError) -> StoreError {
+    match error {
+        StoreError::Unavailable(text) => StoreError::Unavailable(format!("cannot reach {config}: {text}")),
+        StoreError::Unusable(text) => StoreError::Unusable(format!("cannot use {config}: {text}")),
+        other => other,
+    }
+}

@@ -1,1 +1,149 @@
-//! The store on PostgreSQL.
+//! The store on PostgreSQL (15 and later), for any number of processes.
+//!
+//! The hot verbs collect concurrent calls and do them together, one statement per group (`accept`, `settle`); claims are
+//! in `claim`. They work on connections of their own (`lane`). Everything else takes a connection of the pool, and what
+//! writes does so on a task of its own, so that a caller that goes away leaves nothing half-open. `wake` tells other
+//! processes of due emails. The roles of the port are in files of their own names.
+
+mod accept;
+mod claim;
+mod companies;
+mod config;
+mod counts;
+mod dead_letters;
+mod erase;
+mod error;
+mod insert;
+mod intake;
+mod lane;
+mod lookup;
+mod outbox;
+mod recipients;
+mod row;
+mod schema;
+mod settle;
+mod take;
+mod upkeep;
+mod wake;
+mod weaknesses;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sqlx::postgres::{PgPool, PgPoolOptions};
+use sqlx::{Connection as _, PgConnection};
+use store::fairness::Fairness;
+use store::group::Group;
+use store::{Accepted, AttemptStart, Begun, Settled, Settlement, StoreError};
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::timeout;
+
+pub use crate::config::PostgresConfig;
+use crate::error::Fault;
+use crate::lane::{ANSWER_TIMEOUT, Lanes, Step, no_answer};
+use crate::wake::Wake;
+
+/// How often a write is done again that collided with another.
+const TRIES_MAX: u32 = 5;
+
+/// Everything is kept in one PostgreSQL database.
+pub struct PostgresStore {
+    pool: PgPool,
+    lanes: Lanes,
+    wake: Arc<Wake>,
+    accepting: Group<accept::Request, Accepted>,
+    beginning: Group<AttemptStart, Begun>,
+    settling: Group<Settlement, Settled>,
+    /// One claim at a time per process: the next one has to know what this one gave to whom.
+    fairness: Arc<AsyncMutex<Fairness>>,
+    pruned_to: Mutex<upkeep::Walk>,
+    pool_max: u32,
+}
+
+impl PostgresStore {
+    /// Connects and brings the schema up to date.
+    pub async fn open(config: &PostgresConfig) -> Result<Self, StoreError> {
+        let mut connection = lane::connect(&config.options()).await.map_err(|error| named(config, error))?;
+        schema::require_version(&mut connection).await?;
+        schema::migrate(&mut connection).await?;
+        // The server notices that it is gone either way.
+        let _ = connection.close().await;
+        let pool = PgPoolOptions::new()
+            .max_connections(config.pool_max())
+            .acquire_timeout(config::ACQUIRE_TIMEOUT)
+            // A transaction whose caller went away in its first moment would stay open (sqlx issue 4385).
+            .after_release(|connection, _| Box::pin(async move { Ok(lane::roll_back(connection).await) }))
+            .connect_lazy_with(config.options());
+        let lanes = Lanes::new(config.hot_options());
+        let wake = Arc::new(Wake::start(pool.clone(), config.options()));
+        Ok(Self {
+            accepting: accept::group(lanes.clone(), Arc::clone(&wake)),
+            beginning: settle::group_of_begins(lanes.clone()),
+            settling: settle::group_of_settlements(lanes.clone(), Arc::clone(&wake)),
+            pool,
+            lanes,
+            wake,
+            fairness: Arc::default(),
+            pruned_to: Mutex::default(),
+            pool_max: config.pool_max(),
+        })
+    }
+
+    /// A transaction on a task of its own; done again if it collided with another.
+    async fn write<Q, T>(&self, on: Q, work: Work<Q, T>) -> Result<T, StoreError>
+    where
+        Q: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        self.write_within(ANSWER_TIMEOUT, on, work).await
+    }
+
+    async fn write_within<Q, T>(&self, time: Duration, on: Q, work: Work<Q, T>) -> Result<T, StoreError>
+    where
+        Q: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        let pool = self.pool.clone();
+        let written = tokio::spawn(async move {
+            for try_number in 1.. {
+                let outcome = timeout(time, write_once(&pool, &on, work)).await;
+                match outcome {
+                    Err(_) => return Err(no_answer()),
+                    Ok(Err(fault)) if fault.is_collision() && try_number < TRIES_MAX => {}
+                    Ok(outcome) => return outcome.map_err(Fault::into_store_error),
+                }
+            }
+            unreachable!("the tries are bounded")
+        });
+        written.await.map_err(|_| StoreError::Broken("a write panicked and was undone".into()))?
+    }
+
+    /// A question, answered within a bounded time.
+    async fn read<T>(&self, question: impl Future<Output = Result<T, Fault>>) -> Result<T, StoreError> {
+        match timeout(ANSWER_TIMEOUT, question).await {
+            Ok(answer) => answer.map_err(Fault::into_store_error),
+            Err(_) => Err(no_answer()),
+        }
+    }
+}
+
+/// Work on a connection and what it works on.
+type Work<Q, T> = for<'a> fn(&'a mut PgConnection, &'a Q) -> Step<'a, T>;
+
+async fn write_once<Q, T>(pool: &PgPool, on: &Q, work: Work<Q, T>) -> Result<T, Fault> {
+    // Dropping it undoes it.
+    let mut transaction = pool.begin().await?;
+    let done = work(&mut transaction, on).await?;
+    transaction.commit().await?;
+    Ok(done)
+}
+
+/// Names the database in what went wrong when it was first opened; what may pass by itself stays apart from what a
+/// person has to mend.
+fn named(config: &PostgresConfig, error: StoreError) -> StoreError {
+    match error {
+        StoreError::Unavailable(text) => StoreError::Unavailable(format!("cannot reach {config}: {text}")),
+        StoreError::Unusable(text) => StoreError::Unusable(format!("cannot use {config}: {text}")),
+        other => other,
+    }
+}

@@ -1,9 +1,13 @@
-//! What tests share: a clock they turn by hand and builders of emails and companies.
+//! What tests share: a clock they turn by hand, builders of emails and companies, and, with the feature `http`, a
+//! server that answers as told.
+
+#[cfg(feature = "http")]
+pub mod http;
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use model::email::Wishes;
+use model::email::{Outgoing, Wishes};
 use model::privacy::Secret;
 use model::{
     Address, ApiKey, Attachment, Category, Clock, Company, CompanyId, CompanySettings, Content, EmailId,
@@ -94,6 +98,20 @@ pub fn an_email_at(company: CompanyId, now: Timestamp) -> NewEmail {
         expires_at: now.plus(TTL),
         wishes: Wishes::default(),
         content: Content::Composed { html: "<p>Hello</p>".into(), text: None, attachments: vec![] },
+    }
+}
+
+/// An email on its way out at its first attempt, from that mailbox.
+pub fn an_outgoing(email: NewEmail, from: &str) -> Outgoing {
+    Outgoing {
+        id: email.id,
+        company: email.company,
+        attempt: 1,
+        series: 0,
+        created_at: START,
+        from: a_mailbox(from),
+        envelope: email.envelope,
+        content: email.content,
     }
 }
 

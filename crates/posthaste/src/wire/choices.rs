@@ -4,18 +4,23 @@ use std::path::PathBuf;
 
 use provider_capture::CaptureConfig;
 use provider_smtp::SmtpConfig;
+use store_mysql::MysqlConfig;
+use store_postgres::PostgresConfig;
 
 /// Kinds of provider that a later version will have.
 pub const PROVIDERS_LATER: &[&str] = &["ses", "resend"];
 const PROVIDERS: &[&str] = &["smtp", "capture"];
-const STORES_LATER: &[&str] = &["postgres", "postgresql", "mysql", "mariadb", "dynamodb"];
+const STORES_LATER: &[&str] = &["dynamodb"];
 /// How the stores there are can be named.
-const STORES: &str = "sqlite:PATH";
+const STORES: &str =
+    "sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE or mysql://USER:PASSWORD@HOST/DATABASE";
 
 /// The store that was chosen.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum StoreChoice {
     Sqlite(PathBuf),
+    Postgres(PostgresConfig),
+    Mysql(MysqlConfig),
 }
 
 impl StoreChoice {
@@ -24,6 +29,8 @@ impl StoreChoice {
         let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
         match scheme {
             "sqlite" => Self::sqlite(rest),
+            "postgres" | "postgresql" => PostgresConfig::parse(url).map(Self::Postgres),
+            "mysql" | "mariadb" => MysqlConfig::parse(url).map(Self::Mysql),
             later if STORES_LATER.contains(&later) => {
                 Err(format!("{later} is not built into this version yet; use {STORES}"))
             }

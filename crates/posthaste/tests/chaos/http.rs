@@ -19,6 +19,8 @@ pub struct Answer {
     pub replayed: bool,
     /// The server wants no further request on this connection.
     pub closes: bool,
+    /// When to come back, if the server says so.
+    pub retry_after_secs: Option<u64>,
     pub body: String,
 }
 
@@ -36,32 +38,52 @@ pub enum Exchange {
     Silence,
 }
 
+/// To one of several processes that serve the same; moves on to the next when one fails, as a load balancer would.
 pub struct Connection {
-    address: SocketAddr,
+    addresses: Vec<SocketAddr>,
+    current: usize,
     stream: Option<TcpStream>,
 }
 
 impl Connection {
-    pub fn to(address: SocketAddr) -> Self {
-        Self { address, stream: None }
+    /// Begins with the process of that number, counted around.
+    pub fn to(addresses: &[SocketAddr], number: usize) -> Self {
+        Self { addresses: addresses.to_vec(), current: number % addresses.len(), stream: None }
+    }
+
+    /// The next request goes to another process, if there is one.
+    pub fn move_on(&mut self) {
+        if self.addresses.len() > 1 {
+            self.current = (self.current + 1) % self.addresses.len();
+            self.stream = None;
+        }
     }
 
     /// Sends a whole request and reads its answer. Connects first when there is no connection.
     pub async fn exchange(&mut self, request: &[u8]) -> Exchange {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
-            None => match TcpStream::connect(self.address).await {
+            None => match TcpStream::connect(self.addresses[self.current]).await {
                 Ok(stream) => stream,
-                Err(_) => return Exchange::NotConnected,
+                Err(_) => {
+                    self.move_on();
+                    return Exchange::NotConnected;
+                }
             },
         };
         // Without it the test measures the kernel's patience, not the server's.
         let _ = stream.set_nodelay(true);
-        let Ok(exchange) = tokio::time::timeout(PATIENCE, talk(&mut stream, request)).await else {
-            return Exchange::Silence;
-        };
-        if matches!(&exchange, Exchange::Answered(answer) if !answer.closes) {
-            self.stream = Some(stream);
+        let exchange = tokio::time::timeout(PATIENCE, talk(&mut stream, request)).await;
+        let exchange = exchange.unwrap_or(Exchange::Silence);
+        match &exchange {
+            Exchange::Answered(answer) if answer.status < 500 => {
+                self.stream = Some(stream).filter(|_| !answer.closes);
+            }
+            Exchange::Answered(answer) => {
+                self.stream = Some(stream).filter(|_| !answer.closes);
+                self.move_on();
+            }
+            _ => self.move_on(),
         }
         exchange
     }
@@ -112,6 +134,7 @@ fn parse(received: &[u8]) -> Result<Option<Answer>, String> {
         status,
         replayed: header("idempotent-replayed") == Some("true"),
         closes: header("connection") == Some("close"),
+        retry_after_secs: header("retry-after").and_then(|text| text.parse().ok()),
         body: String::from_utf8_lossy(body).into_owned(),
     }))
 }
@@ -122,8 +145,15 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_to_its_end() {
-        let whole = "HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\nIdempotent-Replayed: true\r\n\r\n{}";
-        let answer = Answer { status: 202, replayed: true, closes: false, body: "{}".to_owned() };
+        let whole = "HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\nRetry-After: 3\r\n\
+                     Idempotent-Replayed: true\r\n\r\n{}";
+        let answer = Answer {
+            status: 202,
+            replayed: true,
+            closes: false,
+            retry_after_secs: Some(3),
+            body: "{}".to_owned(),
+        };
         assert_eq!(parse(whole.as_bytes()), Ok(Some(answer)));
         for end in 0..whole.len() {
             assert_eq!(parse(&whole.as_bytes()[..end]), Ok(None), "cut after {end}");

@@ -8,7 +8,7 @@ use rand::Rng as _;
 use rand::rngs::StdRng;
 use tokio::task::JoinSet;
 
-use crate::load::Load;
+use crate::load::{Load, Refusal};
 use crate::plan::{Plan, RUN_MAX, WORKER_CONCURRENCY};
 use crate::provider_ledger::Follower;
 use crate::rig::{COMPANY, Rig};
@@ -39,7 +39,7 @@ async fn process_kills_lose_nothing() {
     let started = Instant::now();
     let rig = Rig::set_up(plan.sink_latency_ms).await;
     let mut server = rig.start_server();
-    let (load, clients) = Load::start(plan, rig.server_address, &rig.key);
+    let (load, clients) = Load::start(plan, &rig.api_addresses, &rig.key, Refusal::IsCertain);
     let mut follower = rig.provider_ledger();
 
     let mut run = Run { plan, load: &load, follower: &mut follower };
@@ -58,7 +58,7 @@ async fn process_kills_lose_nothing() {
     run.await_clients(clients).await;
     load.ask_again_for_doubtful().await;
     let killed_for = started.elapsed();
-    let is_drained = stored::drained(&rig.database(), DRAIN_MAX).await;
+    let is_drained = stored::drained(&rig.database, DRAIN_MAX).await;
     let exit = server.terminate().await;
 
     follower.read_on();
@@ -68,10 +68,10 @@ async fn process_kills_lose_nothing() {
         restarts,
         receipts: load.receipts(),
         provider: follower.ledger,
-        stored: stored::read(&rig.database(), COMPANY).await,
+        stored: stored::read(&rig.database, COMPANY).await,
     };
     let mut verdict = Verdict::of(&evidence);
-    if !stored::is_intact(&rig.database()).await {
+    if !rig.database.is_intact().await {
         verdict.complain("the database is damaged".to_owned());
     }
     load.complaints().into_iter().for_each(|complaint| verdict.complain(complaint));

@@ -27,13 +27,25 @@ pub struct Receipt {
     pub cut_off: u32,
     /// Requests whose answer broke off.
     pub garbled: u32,
+    /// Requests that were answered with 429 or 503.
+    pub refused: u32,
     /// The 202 was the answer to an earlier request.
     pub replayed: bool,
 }
 
+/// What a 503 says of the email.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// Nothing was stored.
+    IsCertain,
+    /// Nobody knows: the connection to the database may have ended within the commit.
+    IsUncertain,
+}
+
 pub struct Load {
     plan: Plan,
-    address: SocketAddr,
+    addresses: Vec<SocketAddr>,
+    refusal: Refusal,
     key: String,
     next: AtomicUsize,
     /// Emails up to this one may be handed in.
@@ -46,10 +58,16 @@ pub struct Load {
 
 impl Load {
     /// Starts the clients. They are done when every email has an answer, or none can be had.
-    pub fn start(plan: Plan, address: SocketAddr, key: &str) -> (Arc<Self>, JoinSet<()>) {
+    pub fn start(
+        plan: Plan,
+        addresses: &[SocketAddr],
+        key: &str,
+        refusal: Refusal,
+    ) -> (Arc<Self>, JoinSet<()>) {
         let load = Arc::new(Self {
             plan,
-            address,
+            addresses: addresses.to_vec(),
+            refusal,
             key: key.to_owned(),
             next: AtomicUsize::new(0),
             allowed: AtomicUsize::new(plan.backlog_max()),
@@ -59,8 +77,8 @@ impl Load {
             deadline: Instant::now() + RUN_MAX,
         });
         let mut clients = JoinSet::new();
-        for _ in 0..CONNECTIONS {
-            clients.spawn(Arc::clone(&load).client());
+        for number in 0..CONNECTIONS {
+            clients.spawn(Arc::clone(&load).client(number));
         }
         (load, clients)
     }
@@ -86,16 +104,22 @@ impl Load {
     /// Asks again for every email whose first request got lost: the same key must still mean the same email.
     pub async fn ask_again_for_doubtful(&self) {
         let doubtful = |(index, receipt): (usize, Option<Receipt>)| {
-            receipt.filter(|receipt| receipt.cut_off + receipt.garbled > 0).map(|receipt| (index, receipt.id))
+            receipt.filter(|receipt| self.is_doubtful(receipt)).map(|receipt| (index, receipt.id))
         };
-        let mut connection = Connection::to(self.address);
+        let mut connection = Connection::to(&self.addresses, 0);
         for (index, id) in self.receipts().into_iter().enumerate().filter_map(doubtful) {
             self.ask_again(&mut connection, index, id).await;
         }
     }
 
-    async fn client(self: Arc<Self>) {
-        let mut connection = Connection::to(self.address);
+    /// Requests for it came to nothing that may have been stored all the same.
+    fn is_doubtful(&self, receipt: &Receipt) -> bool {
+        let refused = if self.refusal == Refusal::IsUncertain { receipt.refused } else { 0 };
+        receipt.cut_off + receipt.garbled + refused > 0
+    }
+
+    async fn client(self: Arc<Self>, number: usize) {
+        let mut connection = Connection::to(&self.addresses, number);
         loop {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
             if index >= self.plan.emails {
@@ -108,6 +132,7 @@ impl Load {
             self.receipts.lock().expect("no client panics")[index] = Some(receipt);
             self.accepted.fetch_add(1, Ordering::Relaxed);
             if self.plan.dice(index as u64).random_ratio(1, ASKED_AGAIN) {
+                connection.move_on();
                 self.ask_again(&mut connection, index, receipt.id).await;
             }
         }
@@ -116,19 +141,23 @@ impl Load {
     /// Hands one email in until it is accepted. `None`, with a complaint, when that cannot be.
     async fn hand_in(&self, connection: &mut Connection, index: usize) -> Option<Receipt> {
         let request = self.request(index);
-        let (mut cut_off, mut garbled) = (0, 0);
+        let (mut cut_off, mut garbled, mut refused) = (0, 0, 0);
         while Instant::now() < self.deadline {
             match connection.exchange(&request).await {
                 Exchange::Answered(answer) if answer.status == 202 => {
-                    if answer.replayed && cut_off + garbled == 0 {
+                    let id = self.id_in(index, &answer)?;
+                    let receipt = Receipt { id, cut_off, garbled, refused, replayed: answer.replayed };
+                    if receipt.replayed && !self.is_doubtful(&receipt) {
                         self.complain(index, "an email was stored although every request for it was refused");
                     }
-                    let id = self.id_in(index, &answer)?;
-                    return Some(Receipt { id, cut_off, garbled, replayed: answer.replayed });
+                    return Some(receipt);
                 }
-                Exchange::Answered(Answer { status: 429 | 503, .. }) | Exchange::NotConnected => {
+                Exchange::Answered(answer) if matches!(answer.status, 429 | 503) => {
+                    refused += 1;
+                    self.is_told_when_to_come_back(index, &answer);
                     tokio::time::sleep(PAUSE).await;
                 }
+                Exchange::NotConnected => tokio::time::sleep(PAUSE).await,
                 Exchange::Answered(answer) => {
                     self.complain(index, &format!("answered {}: {}", answer.status, answer.body));
                     return None;
@@ -170,6 +199,12 @@ impl Load {
         }
     }
 
+    fn is_told_when_to_come_back(&self, index: usize, answer: &Answer) {
+        if answer.retry_after_secs.is_none() {
+            self.complain(index, &format!("refused with {} and no Retry-After", answer.status));
+        }
+    }
+
     fn id_in(&self, index: usize, answer: &Answer) -> Option<EmailId> {
         let json: Value = serde_json::from_str(&answer.body).unwrap_or_default();
         let id = json["outboxId"].as_str().and_then(|text| text.parse().ok());
@@ -196,9 +231,8 @@ impl Load {
         })
         .to_string();
         let head = format!(
-            "POST /v1/email/send HTTP/1.1\r\nHost: {}\r\nX-API-Key: {}\r\nIdempotency-Key: {}-{index}\r\n\
+            "POST /v1/email/send HTTP/1.1\r\nHost: chaos.test\r\nX-API-Key: {}\r\nIdempotency-Key: {}-{index}\r\n\
              Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-            self.address,
             self.key,
             self.plan.seed,
             body.len()

@@ -2,6 +2,7 @@
 //! (`pause`), and then three witnesses compared: what the clients were told (`load`), what reached the provider
 //! (`provider_ledger`) and what the store says (`stored`). `verdict` compares them; `./chaos` runs the long version.
 
+mod database;
 mod history;
 mod http;
 mod kills;

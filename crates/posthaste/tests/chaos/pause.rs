@@ -5,7 +5,6 @@
 //! this test program again, which runs the gateway's worker and sweep with a lease of two seconds.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,12 +21,12 @@ use provider::Provider;
 use provider_smtp::{SmtpConfig, SmtpProvider};
 use queue_store::StoreQueue;
 use rand::Rng as _;
-use store::{Acceptance, Companies as _, Outbox as _, Retention, Store, Upkeep as _};
-use store_sqlite::SqliteStore;
+use store::{Acceptance, Retention, Store};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal as listen_for};
 use tokio_util::sync::CancellationToken;
 
+use crate::database::{self, Database};
 use crate::load::Receipt;
 use crate::plan::{Plan, RUN_MAX, WORKER_CONCURRENCY};
 use crate::processes::{TERMINATION_MAX, signal};
@@ -51,7 +50,7 @@ const PROVIDER: &str = "POSTHASTE_TEST_WORKER_PROVIDER";
 async fn process_paused_worker_changes_nothing() {
     let plan = Plan::with_rounds(0, 4);
     let rig = Rig::without_company(plan.sink_latency_ms).await;
-    let feed = Arc::new(Feed::open(&rig.database()).await);
+    let feed = Arc::new(Feed::open(&rig.database).await);
     let feeding = tokio::spawn(Arc::clone(&feed).hand_in());
     let mut follower = rig.provider_ledger();
     let mut workers = [start_worker(&rig), start_worker(&rig)];
@@ -67,13 +66,13 @@ async fn process_paused_worker_changes_nothing() {
     }
     feed.is_over.store(true, Ordering::Relaxed);
     let receipts = feeding.await.expect("the feed does not panic");
-    let is_drained = stored::drained(&rig.database(), DRAIN_MAX).await;
+    let is_drained = stored::drained(&rig.database, DRAIN_MAX).await;
     for worker in &mut workers {
         end_worker(worker).await;
     }
 
     follower.read_on();
-    let stored = stored::read(&rig.database(), COMPANY).await;
+    let stored = stored::read(&rig.database, COMPANY).await;
     let evidence = Evidence {
         seed: plan.seed,
         faults: plan.faults,
@@ -97,8 +96,7 @@ async fn process_paused_worker_changes_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn process_worker_of_the_pause_run() {
     let (Ok(database), Ok(provider)) = (std::env::var(DATABASE), std::env::var(PROVIDER)) else { return };
-    let store: Arc<dyn Store> =
-        Arc::new(SqliteStore::open(Path::new(&database)).await.expect("the database opens"));
+    let store = database::open(&database).await;
     let gateway = a_gateway(Arc::clone(&store), &provider);
     let shutdown = CancellationToken::new();
     let mut asked_to_end = listen_for(SignalKind::terminate()).expect("signals can be heard");
@@ -138,7 +136,7 @@ fn a_gateway(store: Arc<dyn Store>, provider_url: &str) -> Gateway {
 fn start_worker(rig: &Rig) -> Child {
     Command::new(std::env::current_exe().expect("this program knows itself"))
         .args(["--exact", "pause::process_worker_of_the_pause_run", "--nocapture"])
-        .env(DATABASE, rig.database())
+        .env(DATABASE, rig.database.url())
         .env(PROVIDER, rig.sink_url())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -156,7 +154,7 @@ async fn end_worker(worker: &mut Child) {
 
 /// Hands emails in at the store itself, as long as the run lasts.
 struct Feed {
-    store: SqliteStore,
+    store: Arc<dyn Store>,
     company: CompanyId,
     allowed: AtomicUsize,
     accepted: AtomicUsize,
@@ -169,8 +167,8 @@ impl Feed {
     /// Both workers have done something since, if this many more emails are at the provider.
     const PROGRESS: usize = 100;
 
-    async fn open(database: &Path) -> Self {
-        let store = SqliteStore::open(database).await.expect("the database opens");
+    async fn open(database: &Database) -> Self {
+        let store = database.open().await;
         let sender = Mailbox::parse("Chaos <chaos@sender.test>").expect("a good sender");
         let company = Company {
             id: CompanyId::new(SystemClock.now()),
@@ -196,7 +194,7 @@ impl Feed {
             let id = EmailId::new(SystemClock.now());
             // A process that is stopped within a transaction holds the lock; nothing was stored then.
             if self.store.accept(acceptance(self.company, id)).await.is_ok() {
-                receipts.push(Some(Receipt { id, cut_off: 0, garbled: 0, replayed: false }));
+                receipts.push(Some(Receipt { id, cut_off: 0, garbled: 0, refused: 0, replayed: false }));
                 self.accepted.store(receipts.len(), Ordering::Relaxed);
             }
         }

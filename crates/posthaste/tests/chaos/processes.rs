@@ -83,24 +83,41 @@ pub fn posthaste(config: &Path) -> Command {
     command
 }
 
-/// The server under test; it always listens on the same port, whichever process that is.
+/// How a process under test is started, every time anew.
+#[derive(Debug, Clone)]
+pub struct Post {
+    pub config: PathBuf,
+    pub log: PathBuf,
+    /// As the command line says it.
+    pub role: &'static str,
+    /// Where it listens, if its role does.
+    pub address: SocketAddr,
+}
+
+impl Post {
+    fn spawn(&self) -> Child {
+        let log = File::options().create(true).append(true).open(&self.log).expect("the log can be written");
+        let log_too = log.try_clone().expect("the log can be written twice");
+        posthaste(&self.config)
+            .env("POSTHASTE_LISTEN", self.address.to_string())
+            .args(["serve", "--role", self.role])
+            .stdout(log)
+            .stderr(log_too)
+            .spawn()
+            .expect("the server can be started")
+    }
+}
+
+/// A server under test; it always listens on the same port, whichever process that is.
 pub struct Server {
-    config: PathBuf,
-    log: PathBuf,
+    post: Post,
     child: Child,
 }
 
 impl Server {
     /// Returns when the process exists, not when it listens.
-    pub fn start(config: &Path, log: &Path) -> Self {
-        let child = Self::spawn(config, log);
-        Self { config: config.to_owned(), log: log.to_owned(), child }
-    }
-
-    fn spawn(config: &Path, log: &Path) -> Child {
-        let log = File::options().create(true).append(true).open(log).expect("the log can be written");
-        let log_too = log.try_clone().expect("the log can be written twice");
-        posthaste(config).arg("serve").stdout(log).stderr(log_too).spawn().expect("the server can be started")
+    pub fn start(post: Post) -> Self {
+        Self { child: post.spawn(), post }
     }
 
     /// The process dies as if the machine had taken it, and the next one starts at once.
@@ -109,7 +126,7 @@ impl Server {
         self.child.start_kill().expect("the server can be killed");
         let death = tokio::time::timeout(DEATH_MAX, self.child.wait()).await;
         death.expect("the server dies").expect("the server can be waited for");
-        self.child = Self::spawn(&self.config, &self.log);
+        self.child = self.post.spawn();
     }
 
     /// Asks the server to end and waits as long as it may take.
@@ -129,7 +146,7 @@ impl Server {
     }
 
     pub fn restart(&mut self) {
-        self.child = Self::spawn(&self.config, &self.log);
+        self.child = self.post.spawn();
     }
 
     async fn ended(&mut self) -> ExitStatus {
@@ -139,9 +156,10 @@ impl Server {
     }
 
     /// A server that ends by itself would make every count that follows worthless.
-    fn assert_runs(&mut self) {
+    pub fn assert_runs(&mut self) {
         if let Ok(Some(status)) = self.child.try_wait() {
-            panic!("the server ended by itself ({status}); its log ends with:\n{}", log_end(&self.log));
+            let Post { role, log, .. } = &self.post;
+            panic!("a server ({role}) ended by itself ({status}); its log ends with:\n{}", log_end(log));
         }
     }
 }

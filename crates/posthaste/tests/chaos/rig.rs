@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use tempfile::TempDir;
 
+use crate::database::Database;
 use crate::plan::WORKER_CONCURRENCY;
-use crate::processes::{Server, Sink, free_port, log_end, posthaste};
+use crate::processes::{Post, Server, Sink, free_port, log_end, posthaste};
 use crate::provider_ledger::Follower;
 
 pub const COMPANY: &str = "chaos";
@@ -17,7 +18,9 @@ const ATTEMPTS_MAX: usize = 30;
 pub struct Rig {
     folder: TempDir,
     sink: Sink,
-    pub server_address: SocketAddr,
+    pub database: Database,
+    /// Where the processes that take emails in listen.
+    pub api_addresses: Vec<SocketAddr>,
     pub key: String,
 }
 
@@ -35,14 +38,20 @@ impl Rig {
         let folder =
             tempfile::Builder::new().prefix("posthaste-chaos-").tempdir().expect("a temporary folder");
         let sink = Sink::start(&folder.path().join("ledger.jsonl"), sink_latency_ms).await;
-        let server_address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-        let rig = Self { folder, sink, server_address, key: String::new() };
+        let database = Database::sqlite(folder.path());
+        let api_addresses = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()))];
+        let rig = Self { folder, sink, database, api_addresses, key: String::new() };
         std::fs::write(rig.config(), rig.settings()).expect("the configuration can be written");
         rig
     }
 
     pub fn start_server(&self) -> Server {
-        Server::start(&self.config(), &self.log())
+        Server::start(Post {
+            config: self.config(),
+            log: self.log(),
+            role: "all",
+            address: self.api_addresses[0],
+        })
     }
 
     pub fn provider_ledger(&self) -> Follower {
@@ -53,16 +62,12 @@ impl Rig {
         format!("smtp://{}?tls=none", self.sink.address)
     }
 
-    pub fn database(&self) -> PathBuf {
-        self.folder.path().join("posthaste.db")
-    }
-
     /// Ends the sink and removes the folder, or keeps it as evidence and says where it is.
     pub async fn tear_down(mut self, failed: bool) {
+        let log = self.log();
         self.sink.stop().await;
         if failed {
             self.folder.disable_cleanup(true);
-            let log = self.folder.path().join("server.log");
             println!("the database, the ledgers and the log are kept in {}", self.folder.path().display());
             println!("the log ends with:\n{}", log_end(&log));
         }
@@ -79,9 +84,8 @@ impl Rig {
     fn settings(&self) -> String {
         let delays = vec!["1"; ATTEMPTS_MAX - 1].join(", ");
         format!(
-            r#"listen = "{server}"
-[store]
-url = "sqlite:{database}"
+            r#"[store]
+url = "{database}"
 [worker]
 concurrency = {WORKER_CONCURRENCY}
 [providers.sink]
@@ -98,8 +102,7 @@ requests_per_sec = 100000
 format = "json"
 level = "warn"
 "#,
-            server = self.server_address,
-            database = self.database().display(),
+            database = self.database.url(),
             sink = self.sink_url(),
         )
     }

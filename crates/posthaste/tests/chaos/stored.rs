@@ -1,15 +1,12 @@
 //! The third witness: what the store says, read through the store's own port.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use model::{Clock as _, CompanyId, EmailId, Event, Status, SystemClock};
-use store::{Companies as _, EmailFilter, Lookup as _, Upkeep as _};
-use store_sqlite::SqliteStore;
-use tokio::process::Command;
+use store::{EmailFilter, Store};
 
-use crate::processes::python;
+use crate::database::Database;
 
 const PAGE: u32 = 500;
 /// Pages that may be read: far more than any run fills.
@@ -29,8 +26,8 @@ pub struct Stored {
 pub type Emails = BTreeMap<EmailId, Stored>;
 
 /// Waits until nothing is on its way any more. `false` when that takes longer than `at_most`.
-pub async fn drained(database: &Path, at_most: Duration) -> bool {
-    let store = SqliteStore::open(database).await.expect("the database opens");
+pub async fn drained(database: &Database, at_most: Duration) -> bool {
+    let store = database.open().await;
     let deadline = Instant::now() + at_most;
     let mut is_drained = false;
     while !is_drained && Instant::now() < deadline {
@@ -43,11 +40,11 @@ pub async fn drained(database: &Path, at_most: Duration) -> bool {
 }
 
 /// Every email of the company with its history. Panics when the store's own counts disagree with its rows.
-pub async fn read(database: &Path, company: &str) -> Emails {
-    let store = SqliteStore::open(database).await.expect("the database opens");
+pub async fn read(database: &Database, company: &str) -> Emails {
+    let store = database.open().await;
     let company =
         store.company_named(company).await.expect("the store answers").expect("the company is there");
-    let emails = read_all(&store, company.id).await;
+    let emails = read_all(&*store, company.id).await;
     let mut counted: BTreeMap<Status, u64> = BTreeMap::new();
     for email in emails.values() {
         *counted.entry(email.status).or_default() += 1;
@@ -59,16 +56,7 @@ pub async fn read(database: &Path, company: &str) -> Emails {
     emails
 }
 
-/// What SQLite itself says of the file, through a program that is not ours.
-pub async fn is_intact(database: &Path) -> bool {
-    let script = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); \
-                  print(db.execute('PRAGMA integrity_check').fetchone()[0])";
-    let output = Command::new(python()).args(["-c", script]).arg(database).output().await;
-    let output = output.expect("python3 can be run");
-    String::from_utf8_lossy(&output.stdout).trim() == "ok"
-}
-
-async fn read_all(store: &SqliteStore, company: CompanyId) -> Emails {
+async fn read_all(store: &dyn Store, company: CompanyId) -> Emails {
     let mut emails = BTreeMap::new();
     let mut cursor = None;
     for _ in 0..PAGES_MAX {

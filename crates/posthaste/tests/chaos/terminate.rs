@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::history::History;
 use crate::kills::Run;
-use crate::load::Load;
+use crate::load::{Load, Refusal};
 use crate::plan::Plan;
 use crate::rig::{COMPANY, Rig};
 use crate::stored::{self, Stored};
@@ -20,7 +20,7 @@ async fn process_termination_loses_and_doubles_nothing() {
     let started = Instant::now();
     let rig = Rig::set_up(plan.sink_latency_ms).await;
     let mut server = rig.start_server();
-    let (load, clients) = Load::start(plan, rig.server_address, &rig.key);
+    let (load, clients) = Load::start(plan, &rig.api_addresses, &rig.key, Refusal::IsCertain);
     let mut follower = rig.provider_ledger();
 
     let mut run = Run { plan, load: &load, follower: &mut follower };
@@ -31,7 +31,7 @@ async fn process_termination_loses_and_doubles_nothing() {
         server.restart();
     }
     run.await_clients(clients).await;
-    let is_drained = stored::drained(&rig.database(), DRAIN_MAX).await;
+    let is_drained = stored::drained(&rig.database, DRAIN_MAX).await;
     exits.push(server.terminate().await);
 
     follower.read_on();
@@ -41,7 +41,7 @@ async fn process_termination_loses_and_doubles_nothing() {
         restarts: vec![],
         receipts: load.receipts(),
         provider: follower.ledger,
-        stored: stored::read(&rig.database(), COMPANY).await,
+        stored: stored::read(&rig.database, COMPANY).await,
     };
     let mut verdict = Verdict::of(&evidence);
     load.complaints().into_iter().for_each(|complaint| verdict.complain(complaint));
@@ -69,7 +69,7 @@ async fn process_termination_does_not_hang_with_the_provider() {
     let plan = Plan::of(8, 0).to("slow.test");
     let rig = Rig::set_up(0).await;
     let mut server = rig.start_server();
-    let (load, clients) = Load::start(plan, rig.server_address, &rig.key);
+    let (load, clients) = Load::start(plan, &rig.api_addresses, &rig.key, Refusal::IsCertain);
     let mut follower = rig.provider_ledger();
     let mut run = Run { plan, load: &load, follower: &mut follower };
     run.await_clients(clients).await;
@@ -78,7 +78,7 @@ async fn process_termination_does_not_hang_with_the_provider() {
     let asked_at = Instant::now();
     let exit = server.terminate().await;
     println!("seed={} {} calls hung, exit after {:?}: {exit}", plan.seed, plan.emails, asked_at.elapsed());
-    let emails = stored::read(&rig.database(), COMPANY).await;
+    let emails = stored::read(&rig.database, COMPANY).await;
     let wrong: Vec<_> = emails.iter().filter(|(_, email)| !waits_marked(email)).collect();
     let fails = exit.code() != Some(0) || !wrong.is_empty() || emails.len() != plan.emails;
     rig.tear_down(fails).await;

@@ -246,11 +246,11 @@ pub async fn what_is_given_back_is_claimed_again(store: &dyn Store) {
 }
 
 const RACERS: usize = 8;
-const RACED: usize = 2_000;
+const RACED: usize = 10_000;
 /// A store may find nothing while others hold what is left; this often in a row is too often.
 const EMPTY_HANDS_MAX: usize = 10_000;
 
-/// Eight workers over 2,000 emails: each email goes to exactly one of them.
+/// Eight workers over 10,000 emails: each email goes to exactly one of them.
 pub async fn no_email_is_claimed_twice_in_a_race(store: &dyn Store) {
     let acme = a_company(store, "acme").await;
     let other = a_company(store, "other").await;

@@ -30,7 +30,7 @@ fn evidence() -> Evidence {
         Stored { status: Status::Sent, attempts: 2, outcome_unknown: true, failure_code: None, events };
     let mut provider = ProviderLedger::default();
     provider.copies.insert(id(), vec![at(40), at(80)]);
-    let receipt = Receipt { id: id(), cut_off: 0, garbled: 0, replayed: false };
+    let receipt = Receipt { id: id(), cut_off: 0, garbled: 0, refused: 0, replayed: false };
     Evidence {
         seed: 1,
         faults: 1,

@@ -20,7 +20,8 @@ use testkit::START;
 use crate::{Cursor, EmailFilter, Settlement, Store, StoreError};
 use model::{Checked, Model, ensure};
 
-/// How many seeds a run tries unless POSTHASTE_SIM_SEEDS says otherwise: about a minute on two cores.
+/// How many seeds a run tries on an embedded store unless POSTHASTE_SIM_SEEDS says otherwise: about a minute on two
+/// cores.
 pub const SEEDS: u64 = 3_200;
 pub const STEPS: u32 = 150;
 
@@ -39,18 +40,21 @@ const ROUNDS_MAX: u32 = 120;
 const TRACE_SHOWN: usize = 30;
 
 /// Tests that play every seed, in several parts so that they run side by side. `$fresh` as in [`store_contract!`],
-/// awaited once per seed.
+/// awaited once per seed; `$seeds` how many seeds are tried where the environment does not say.
 #[macro_export]
 macro_rules! store_simulation {
     ($fresh:expr) => {
-        $crate::store_simulation! { @parts $fresh; 8;
+        $crate::store_simulation! { $fresh, $crate::contract::simulation::SEEDS }
+    };
+    ($fresh:expr, $seeds:expr) => {
+        $crate::store_simulation! { @parts $fresh; $seeds; 8;
             part_1 0, part_2 1, part_3 2, part_4 3, part_5 4, part_6 5, part_7 6, part_8 7
         }
     };
-    (@parts $fresh:expr; $parts:literal; $($name:ident $number:literal),*) => {
+    (@parts $fresh:expr; $seeds:expr; $parts:literal; $($name:ident $number:literal),*) => {
         $(#[tokio::test]
         async fn $name() {
-            for seed in $crate::contract::simulation::seeds($number, $parts) {
+            for seed in $crate::contract::simulation::seeds($number, $parts, $seeds) {
                 let fixture = $fresh.await;
                 $crate::contract::simulation::run(&*fixture, seed, $crate::contract::simulation::STEPS).await;
             }
@@ -58,8 +62,9 @@ macro_rules! store_simulation {
     };
 }
 
-/// The seeds of one part of several: the one that POSTHASTE_SIM_SEED names, or the first POSTHASTE_SIM_SEEDS.
-pub fn seeds(part: u64, parts: u64) -> Vec<u64> {
+/// The seeds of one part of several: the one that POSTHASTE_SIM_SEED names, or the first POSTHASTE_SIM_SEEDS, or the
+/// first so many.
+pub fn seeds(part: u64, parts: u64, otherwise: u64) -> Vec<u64> {
     let number = |name: &str| {
         let text = std::env::var(name).ok()?;
         Some(text.parse::<u64>().unwrap_or_else(|_| panic!("{name} must be a number, not {text:?}")))
@@ -67,7 +72,8 @@ pub fn seeds(part: u64, parts: u64) -> Vec<u64> {
     match number("POSTHASTE_SIM_SEED") {
         Some(seed) => (part == 0).then_some(seed).into_iter().collect(),
         None => {
-            (0..number("POSTHASTE_SIM_SEEDS").unwrap_or(SEEDS)).filter(|seed| seed % parts == part).collect()
+            let seeds = number("POSTHASTE_SIM_SEEDS").unwrap_or(otherwise);
+            (0..seeds).filter(|seed| seed % parts == part).collect()
         }
     }
 }

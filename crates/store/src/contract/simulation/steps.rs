@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use ::model::attempt::LostLease;
-use ::model::{EmailId, Event, EventKind, Guard, OnUnknown, Status, Timestamp, Verdict};
+use ::model::{EmailId, Event, EventKind, Guard, OnUnknown, Status, Timestamp, Verdict, WorkerId};
 use rand::Rng;
 use testkit::a_failure;
 
@@ -310,7 +310,21 @@ impl Simulation<'_> {
         }
         self.note(format!("worker {worker} leaves"));
         self.store.worker_leaves(self.workers[worker].id).await.map_err(failed)?;
+        self.adopt_ends_of(self.workers[worker].id).await?;
         self.workers[worker] = self.a_worker().await?;
+        Ok(())
+    }
+
+    /// A store may end what is left of a worker's leases when it leaves, or let them run out: its choice, and only that.
+    async fn adopt_ends_of(&mut self, left: WorkerId) -> Checked<()> {
+        for lost in self.store.lost_leases(self.now, 1_000).await.map_err(failed)? {
+            let row = self.model.rows.get_mut(&lost.guard.id);
+            if let Some(lease) = row.and_then(|row| row.lease.as_mut())
+                && lease.owner == left
+            {
+                lease.until = lease.until.min(lost.lease_until);
+            }
+        }
         Ok(())
     }
 

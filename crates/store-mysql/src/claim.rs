@@ -1,0 +1,484 @@
+//! Leasing due emails to a worker, fairly and at a cost that does not grow with what is waiting. Who has something due
+//! is found in `claim_candidates`, without a lock; the rows themselves are taken with SKIP LOCKED, so that claims of
+//! other processes take others.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use model::{Claim, EmailId, Event, EventKind, Move, Status, Timestamp};
+use sqlx::mysql::MySqlRow;
+use sqlx::{MySql, MySqlConnection, QueryBuilder};
+use store::change::moved;
+use store::fairness::{Candidate, Fairness, still_hungry};
+use store::record::Record;
+use store::starts::Starts;
+use store::{ClaimRequest, StoreError, content_codec};
+use tokio::sync::Mutex as AsyncMutex;
+
+use crate::claim_candidates::{self, DueCompany, Search};
+use crate::error::Fault;
+use crate::lane::Lane;
+use crate::row::{get, ids, parsed, push_list};
+use crate::{MysqlStore, outbox, row};
+
+/// Rounds of handing out: slots that a company could not fill go to the others.
+const ROUNDS_MAX: u32 = 4;
+/// Emails past their time that one claim ends on its way. A backlog that has expired as a whole is the sweep's work.
+const EXPIRED_MAX: usize = 1_000;
+/// How many more are looked at once some of those met had expired.
+const EXPIRED_STEP: u32 = 250;
+/// How many priorities of companies one statement takes from.
+const PARTS_MAX: usize = 64;
+
+/// Whose turn it is.
+#[derive(Default)]
+pub struct Turns {
+    /// One claim at a time per process: the next one has to know what this one gave to whom.
+    one_at_a_time: Arc<AsyncMutex<()>>,
+    fairness: Mutex<Fairness>,
+    /// The last claim found nothing due.
+    is_idle: AtomicBool,
+}
+
+impl Turns {
+    fn fairness(&self) -> MutexGuard<'_, Fairness> {
+        self.fairness.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What one claim works on.
+struct Work {
+    request: ClaimRequest,
+    companies: Vec<DueCompany>,
+    turns: Arc<Turns>,
+}
+
+impl MysqlStore {
+    pub(crate) async fn claim_due(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
+        let turns = Arc::clone(&self.turns);
+        let turn = Arc::clone(&turns.one_at_a_time).lock_owned().await;
+        let search = Search {
+            after: turns.fairness().cursor.clone(),
+            now: request.now,
+            limit: request.limit,
+            expects_nothing: turns.is_idle.load(Ordering::Relaxed),
+        };
+        let found = self
+            .read(search, |connection, search| Box::pin(claim_candidates::find(connection, search)))
+            .await?;
+        turns.fairness().cursor = found.next;
+        turns.is_idle.store(found.companies.is_empty(), Ordering::Relaxed);
+        if found.companies.is_empty() || request.limit == 0 {
+            return Ok(Vec::new());
+        }
+        let lanes = self.lanes.clone();
+        let work = Work { request, companies: found.companies, turns };
+        let claimed = tokio::spawn(async move {
+            let _turn = turn;
+            lanes.run(&work, |lane, work| Box::pin(claim_batch(lane, work))).await
+        });
+        claimed.await.map_err(|_| StoreError::Broken("a claim panicked and was undone".into()))?
+    }
+}
+
+async fn claim_batch(lane: &mut Lane, work: &Work) -> Result<Vec<Claim>, Fault> {
+    let (mut candidates, rates) = candidates(&mut lane.connection, work).await?;
+    let mut batch = Batch::new(&work.request, &work.companies);
+    for _ in 0..ROUNDS_MAX {
+        if candidates.is_empty() || batch.is_full() {
+            break;
+        }
+        let shares = work.turns.fairness().share(&candidates, batch.free_slots());
+        let given = batch.hand_out(lane, &candidates, &shares).await?;
+        work.turns.fairness().given(&candidates, &given);
+        candidates = still_hungry(candidates, &shares, &given);
+    }
+    let claims = lease(lane, &batch.taken, &work.request).await?;
+    note_starts(&mut lane.connection, rates, &claims, work.request.now).await?;
+    Ok(claims)
+}
+
+/// The companies with as much room as their limits leave. Those with limits are locked, so that no other process gives
+/// them anything meanwhile; those without are not. Also gives what those with a rate started lately.
+async fn candidates(
+    connection: &mut MySqlConnection,
+    work: &Work,
+) -> Result<(Vec<Candidate>, BTreeMap<String, Starts>), Fault> {
+    let limited: Vec<&str> = work
+        .companies
+        .iter()
+        .filter(|company| company.is_limited())
+        .map(|company| company.id.as_str())
+        .collect();
+    let mut rooms = HashMap::new();
+    let mut rates = BTreeMap::new();
+    if !limited.is_empty() {
+        let limits = lock_limits(connection, &limited).await?;
+        let in_flight = in_flight(connection, &limited).await?;
+        rates = recent_starts(connection, &limits, work.request.now).await?;
+        for limits in limits {
+            let flying = in_flight.get(&limits.company).copied().unwrap_or(0);
+            let started = rates.get(&limits.company).map_or(0, Starts::count);
+            rooms.insert(limits.company.clone(), limits.room(work.request.limit, flying, started));
+        }
+    }
+    let candidate = |company: &DueCompany| {
+        let unlimited = if company.is_limited() { 0 } else { work.request.limit };
+        let room = rooms.get(&company.id).copied().unwrap_or(unlimited);
+        (room > 0).then(|| Candidate { company: company.id.clone(), weight: company.weight, room })
+    };
+    Ok((work.companies.iter().filter_map(candidate).collect(), rates))
+}
+
+/// A company's limits as they are under the lock.
+struct Limits {
+    company: String,
+    concurrency_max: Option<u32>,
+    rate_per_sec: Option<u32>,
+    is_off: bool,
+}
+
+impl Limits {
+    fn room(&self, most: u32, in_flight: u32, started: u32) -> u32 {
+        if self.is_off {
+            return 0;
+        }
+        let by_concurrency = self.concurrency_max.map_or(most, |most| most.saturating_sub(in_flight));
+        let by_rate = self.rate_per_sec.map_or(most, |rate| rate.saturating_sub(started));
+        most.min(by_concurrency).min(by_rate)
+    }
+}
+
+async fn lock_limits(connection: &mut MySqlConnection, companies: &[&str]) -> Result<Vec<Limits>, Fault> {
+    let mut sql = QueryBuilder::<MySql>::new(
+        "SELECT id, concurrency_max, rate_per_sec, disabled_at IS NOT NULL AS is_off
+         FROM companies FORCE INDEX (PRIMARY) WHERE id IN ",
+    );
+    push_list(&mut sql, companies.iter().map(|id| (*id).to_owned()));
+    sql.push(" ORDER BY id FOR UPDATE");
+    let rows = sql.build().persistent(companies.len() == 1).fetch_all(connection).await?;
+    let limits = |row: &MySqlRow| -> Result<Limits, StoreError> {
+        Ok(Limits {
+            company: get(row, "id")?,
+            concurrency_max: get(row, "concurrency_max")?,
+            rate_per_sec: get(row, "rate_per_sec")?,
+            is_off: get(row, "is_off")?,
+        })
+    };
+    Ok(rows.iter().map(limits).collect::<Result<_, _>>()?)
+}
+
+/// In flight is never more than the workers hold, so looking at all of it is cheap.
+async fn in_flight(
+    connection: &mut MySqlConnection,
+    companies: &[&str],
+) -> Result<HashMap<String, u32>, Fault> {
+    let mut sql = QueryBuilder::<MySql>::new(
+        "SELECT company_id, COUNT(*) AS emails FROM email_queue FORCE INDEX (queue_leased)
+         WHERE lease_until IS NOT NULL AND company_id IN ",
+    );
+    push_list(&mut sql, companies.iter().map(|id| (*id).to_owned()));
+    sql.push(" GROUP BY company_id");
+    let mut counts = HashMap::new();
+    for row in sql.build().persistent(companies.len() == 1).fetch_all(connection).await? {
+        let emails: i64 = get(&row, "emails")?;
+        counts.insert(get(&row, "company_id")?, u32::try_from(emails).unwrap_or(u32::MAX));
+    }
+    Ok(counts)
+}
+
+/// Of every company that has a rate, also of one that has started nothing yet.
+async fn recent_starts(
+    connection: &mut MySqlConnection,
+    limits: &[Limits],
+    now: Timestamp,
+) -> Result<BTreeMap<String, Starts>, Fault> {
+    let rated =
+        || limits.iter().filter(|limits| limits.rate_per_sec.is_some()).map(|limits| limits.company.clone());
+    let mut starts: BTreeMap<String, Starts> = rated().map(|company| (company, Starts::default())).collect();
+    if starts.is_empty() {
+        return Ok(starts);
+    }
+    let mut sql =
+        QueryBuilder::<MySql>::new("SELECT company_id, starts FROM company_rates WHERE company_id IN ");
+    push_list(&mut sql, rated());
+    for row in sql.build().persistent(starts.len() == 1).fetch_all(connection).await? {
+        starts.insert(get(&row, "company_id")?, Starts::recent(get(&row, "starts")?, now));
+    }
+    Ok(starts)
+}
+
+/// Remembers what companies with a rate were given.
+async fn note_starts(
+    connection: &mut MySqlConnection,
+    mut rates: BTreeMap<String, Starts>,
+    claims: &[Claim],
+    now: Timestamp,
+) -> Result<(), Fault> {
+    let mut given: BTreeMap<String, u32> = BTreeMap::new();
+    for claim in claims {
+        *given.entry(claim.company.to_string()).or_insert(0) += 1;
+    }
+    for (company, count) in given {
+        let Some(starts) = rates.get_mut(&company) else { continue };
+        starts.add(now, count);
+        let sql = "INSERT INTO company_rates (company_id, starts) VALUES (?, ?)
+                   ON DUPLICATE KEY UPDATE starts = VALUES(starts)";
+        sqlx::query(sql).bind(company).bind(starts.encode()).execute(&mut *connection).await?;
+    }
+    Ok(())
+}
+
+/// A row of the queue that is due.
+struct Due {
+    id: EmailId,
+    company: String,
+    priority: u8,
+    due_at: Timestamp,
+    expires_at: Timestamp,
+    size_bytes: u64,
+}
+
+/// A priority of a company to take from, and how many.
+struct Part<'a> {
+    company: &'a str,
+    priority: u8,
+    limit: u32,
+}
+
+/// What one claim has gathered so far.
+struct Batch<'a> {
+    request: &'a ClaimRequest,
+    priorities: HashMap<&'a str, &'a [u8]>,
+    taken: Vec<EmailId>,
+    size_bytes: u64,
+    expired: usize,
+}
+
+impl<'a> Batch<'a> {
+    fn new(request: &'a ClaimRequest, companies: &'a [DueCompany]) -> Self {
+        let priorities =
+            companies.iter().map(|company| (company.id.as_str(), &company.priorities[..])).collect();
+        Self { request, priorities, taken: Vec::new(), size_bytes: 0, expired: 0 }
+    }
+
+    fn free_slots(&self) -> u32 {
+        self.request.limit.saturating_sub(u32::try_from(self.taken.len()).unwrap_or(u32::MAX))
+    }
+
+    fn is_full(&self) -> bool {
+        self.free_slots() == 0
+            || self.size_bytes >= self.request.size_bytes_max
+            || self.expired >= EXPIRED_MAX
+    }
+
+    /// Takes up to each company's share, its first priority first. Those whose time is over are ended and do not count.
+    /// Returns how many each was given.
+    async fn hand_out(
+        &mut self,
+        lane: &mut Lane,
+        candidates: &[Candidate],
+        shares: &[u32],
+    ) -> Result<Vec<u32>, Fault> {
+        let mut given = vec![0; candidates.len()];
+        let mut extra = 0;
+        loop {
+            let wanting = (0..candidates.len()).filter(|&number| given[number] < shares[number]);
+            let parts: Vec<Part<'_>> = wanting
+                .flat_map(|number| {
+                    let company = candidates[number].company.as_str();
+                    let limit = shares[number] - given[number] + extra;
+                    let priorities = self.priorities.get(company).copied().unwrap_or_default();
+                    priorities.iter().map(move |&priority| Part { company, priority, limit })
+                })
+                .collect();
+            let due = take(&mut lane.connection, &parts, self.request.now).await?;
+            let (expired, is_more) = self.choose(candidates, shares, &mut given, &parts, due);
+            self.keep(lane, &expired).await?;
+            if expired.is_empty() || !is_more || self.is_full() {
+                return Ok(given);
+            }
+            extra = EXPIRED_STEP;
+        }
+    }
+
+    /// Chooses from what is due, company by company. Gives back those whose time is over, and whether looking again
+    /// could bring more.
+    fn choose(
+        &mut self,
+        candidates: &[Candidate],
+        shares: &[u32],
+        given: &mut [u32],
+        parts: &[Part<'_>],
+        due: Vec<Due>,
+    ) -> (Vec<EmailId>, bool) {
+        let mut by_part: HashMap<(String, u8), Vec<Due>> = HashMap::new();
+        for due in due {
+            by_part.entry((due.company.clone(), due.priority)).or_default().push(due);
+        }
+        let numbers: HashMap<&str, usize> = candidates
+            .iter()
+            .enumerate()
+            .map(|(number, candidate)| (candidate.company.as_str(), number))
+            .collect();
+        let mut expired = Vec::new();
+        let mut unread: Vec<&str> = Vec::new();
+        for part in parts.iter() {
+            let number = numbers[part.company];
+            // What is more urgent may not have been read to its end: the rest of the company waits for the next look.
+            if unread.contains(&part.company) {
+                continue;
+            }
+            let found = by_part.remove(&(part.company.to_owned(), part.priority)).unwrap_or_default();
+            let was_read_to_its_end = found.len() < part.limit as usize;
+            for due in found {
+                if given[number] == shares[number] || self.is_full() {
+                    break;
+                }
+                if due.expires_at <= self.request.now {
+                    self.expired += 1;
+                    expired.push(due.id);
+                } else {
+                    self.size_bytes += due.size_bytes;
+                    self.taken.push(due.id);
+                    given[number] += 1;
+                }
+            }
+            if given[number] < shares[number] && !was_read_to_its_end {
+                unread.push(part.company);
+            }
+        }
+        (expired, !unread.is_empty())
+    }
+
+    /// Takes out of the queue what was chosen, so that the next look does not find it again.
+    async fn keep(&self, lane: &mut Lane, expired: &[EmailId]) -> Result<(), Fault> {
+        let now = self.request.now;
+        let held_by_nobody: Vec<(EmailId, Timestamp)> = expired.iter().map(|&id| (id, now)).collect();
+        outbox::expire_emails(lane, &held_by_nobody, now).await?;
+        if self.taken.is_empty() {
+            return Ok(());
+        }
+        let mut sql = QueryBuilder::<MySql>::new("UPDATE email_queue SET due_at = NULL, lease_until = ");
+        sql.push_bind(self.request.lease_until.millis());
+        sql.push(", lease_owner = ").push_bind(self.request.owner.to_string()).push(" WHERE email_id IN ");
+        push_list(&mut sql, ids(&self.taken));
+        sql.build().persistent(self.taken.len() == 1).execute(&mut lane.connection).await?;
+        Ok(())
+    }
+}
+
+/// Locks what is due and not locked by others.
+async fn take(
+    connection: &mut MySqlConnection,
+    parts: &[Part<'_>],
+    now: Timestamp,
+) -> Result<Vec<Due>, Fault> {
+    let mut due = Vec::new();
+    for parts in parts.chunks(PARTS_MAX) {
+        let mut sql = QueryBuilder::<MySql>::new("");
+        for (number, part) in parts.iter().enumerate() {
+            sql.push(if number == 0 { "(" } else { " UNION ALL (" });
+            sql.push(
+                "SELECT email_id, company_id, priority, due_at, expires_at, size_bytes
+                 FROM email_queue FORCE INDEX (queue_waiting) WHERE company_id = ",
+            );
+            sql.push_bind(part.company).push(" AND priority = ").push_bind(part.priority);
+            sql.push(" AND due_at <= ").push_bind(now.millis());
+            sql.push(" ORDER BY due_at, email_id LIMIT ")
+                .push_bind(part.limit)
+                .push(" FOR UPDATE SKIP LOCKED)");
+        }
+        for row in sql.build().persistent(parts.len() == 1).fetch_all(&mut *connection).await? {
+            due.push(Due {
+                id: parsed(&row, "email_id")?,
+                company: get(&row, "company_id")?,
+                priority: get(&row, "priority")?,
+                due_at: Timestamp::from_millis(get(&row, "due_at")?),
+                expires_at: Timestamp::from_millis(get(&row, "expires_at")?),
+                size_bytes: get(&row, "size_bytes")?,
+            });
+        }
+    }
+    due.sort_by_key(|due| (due.due_at, due.id));
+    Ok(due)
+}
+
+/// Writes the claims of what was taken, in its order. Content that cannot be read is as good as none: the validation
+/// says so and the email fails alone.
+async fn lease(lane: &mut Lane, taken: &[EmailId], request: &ClaimRequest) -> Result<Vec<Claim>, Fault> {
+    if taken.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut records = read_waiting(&mut lane.connection, taken, request).await?;
+    let strays: Vec<EmailId> = taken.iter().filter(|id| !records.contains_key(id)).copied().collect();
+    outbox::leave_queue(&mut lane.connection, &strays).await?;
+    let mut claims = Vec::with_capacity(records.len());
+    let mut events = Vec::with_capacity(records.len());
+    for id in taken {
+        let Some((mut record, block)) = records.remove(id) else { continue };
+        let to = moved(record.status, Move::Claim)?;
+        lane.counts.moved(record.status, to);
+        record.status = to;
+        record.version += 1;
+        record.fence += 1;
+        record.attempts += 1;
+        record.unfinished_starts += 1;
+        record.at_provider = false;
+        let content = block.and_then(|block| content_codec::decode(&block).ok());
+        let claim = Claim { content, ..record.claim(request.now)? };
+        events.push((*id, Event::new(EventKind::Received, request.now).with("attempt", claim.attempt)));
+        claims.push(claim);
+    }
+    mark_claimed(&mut lane.connection, &claims, request.now).await?;
+    row::add_events(&mut lane.connection, events.iter().map(|(id, event)| (*id, event))).await?;
+    Ok(claims)
+}
+
+/// The emails and their contents. Their rows in the queue are locked, so nobody changes them meanwhile. One that does not
+/// wait was changed by hand: it has no business in the queue.
+async fn read_waiting(
+    connection: &mut MySqlConnection,
+    taken: &[EmailId],
+    request: &ClaimRequest,
+) -> Result<HashMap<EmailId, (Record, Option<Vec<u8>>)>, Fault> {
+    let mut sql =
+        QueryBuilder::<MySql>::new(format!("SELECT {}, CAST(NULL AS SIGNED) AS due_at, CAST(", row::COLUMNS));
+    sql.push_bind(request.lease_until.millis());
+    sql.push(
+        " AS SIGNED) AS lease_until, c.body
+         FROM email_outbox o FORCE INDEX (PRIMARY) LEFT JOIN contents c ON c.email_id = o.id WHERE o.id IN ",
+    );
+    push_list(&mut sql, ids(taken));
+    let mut records = HashMap::with_capacity(taken.len());
+    for row in sql.build().persistent(taken.len() == 1).fetch_all(connection).await? {
+        let record = row::record(&row)?;
+        if record.status.is_waiting() {
+            records.insert(record.id, (record, get(&row, "body")?));
+        }
+    }
+    Ok(records)
+}
+
+async fn mark_claimed(
+    connection: &mut MySqlConnection,
+    claims: &[Claim],
+    now: Timestamp,
+) -> Result<(), Fault> {
+    if claims.is_empty() {
+        return Ok(());
+    }
+    let mut sql = QueryBuilder::<MySql>::new(
+        "UPDATE email_outbox SET status = 'PROCESSING', trouble = NULL, version = version + 1, fence = fence + 1,
+             attempts = attempts + 1, unfinished_starts = unfinished_starts + 1, at_provider = FALSE, updated_at = ",
+    );
+    sql.push_bind(row::at(now)).push(" WHERE status IN (");
+    sql.push_bind(Status::Enqueued.as_str())
+        .push(", ")
+        .push_bind(Status::RetryScheduled.as_str())
+        .push(") AND id IN ");
+    push_list(&mut sql, claims.iter().map(|claim| claim.id().to_string()));
+    let marked = sql.build().persistent(claims.len() == 1).execute(connection).await?;
+    outbox::all_of(claims.len(), marked.rows_affected())
+}

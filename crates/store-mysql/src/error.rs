@@ -1,0 +1,131 @@
+//! MySQL's errors in the words of the port. Texts say what is wrong with the database, never a value out of it: messages
+//! that repeat values (a duplicate key, a text that does not fit) are left out.
+
+use sqlx::Error;
+use sqlx::mysql::MySqlDatabaseError;
+use store::StoreError;
+
+/// Transactions stood in each other's way and this one was undone: deadlock, lock wait timeout, record changed since
+/// it was read, a statement that has to be prepared again.
+const COLLISIONS: &[u16] = &[1213, 1205, 1020, 1615];
+
+/// No room: disk full, table full, redo log full.
+const FULL: &[u16] = &[1021, 1114, 3675];
+
+/// May pass by itself: too many connections, out of memory, shutting down, killed, read-only after a failover, network
+/// trouble, a limit of time or of the user's resources, disconnected for idleness, and collisions that did not end.
+const UNAVAILABLE: &[u16] = &[
+    1020, 1037, 1038, 1040, 1041, 1053, 1077, 1079, 1129, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1205,
+    1213, 1226, 1290, 1317, 1461, 1615, 1792, 1836, 1927, 1969, 3024, 3100, 3101, 3169, 4031,
+];
+
+/// A person has to mend it: not let in, no such database or table, not allowed, a plugin for passwords is missing, a
+/// binary log that cannot hold our transactions.
+const UNUSABLE: &[u16] = &[
+    1044, 1045, 1049, 1054, 1130, 1142, 1143, 1146, 1227, 1251, 1273, 1370, 1524, 1665, 1698, 1820, 3118,
+    4151,
+];
+
+/// After these the server closes the connection.
+const LAST_WORDS: &[u16] = &[1053, 1079, 1152, 1153, 1158, 1159, 1160, 1161, 1184, 1927, 3169, 4031];
+
+/// "Got error 28 from storage engine": the operating system has no room.
+const STORAGE_ENGINE: u16 = 1030;
+
+/// What stops a piece of work: the database, the work itself, or somebody who was first.
+#[derive(Debug)]
+pub enum Fault {
+    Sql(Error),
+    Store(StoreError),
+    /// What was not there when we looked was there when we wrote. Done again, the work will find it.
+    Overtaken,
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl Fault {
+    /// It may succeed when it is done again.
+    pub fn is_collision(&self) -> bool {
+        match self {
+            Self::Sql(error) => number(error).is_some_and(|number| COLLISIONS.contains(&number)),
+            Self::Overtaken => true,
+            Self::Store(_) => false,
+        }
+    }
+
+    /// The connection is gone or not to be trusted any more; the server has undone what was not committed.
+    pub fn is_lost_connection(&self) -> bool {
+        match self {
+            Self::Sql(Error::Database(error)) => {
+                let number = error.downcast_ref::<MySqlDatabaseError>().number();
+                LAST_WORDS.contains(&number)
+            }
+            Self::Sql(error) => matches!(error, Error::Io(_) | Error::Tls(_) | Error::Protocol(_)),
+            Self::Store(_) | Self::Overtaken => false,
+        }
+    }
+
+    pub fn is_duplicate(&self) -> bool {
+        matches!(self, Self::Sql(error) if number(error) == Some(1062))
+    }
+
+    pub fn into_store_error(self) -> StoreError {
+        match self {
+            Self::Sql(error) => from_sqlx(error),
+            Self::Store(error) => error,
+            Self::Overtaken => StoreError::Unavailable("others kept being first".into()),
+        }
+    }
+}
+
+fn number(error: &Error) -> Option<u16> {
+    match error {
+        Error::Database(error) => Some(error.downcast_ref::<MySqlDatabaseError>().number()),
+        _ => None,
+    }
+}
+
+pub fn from_sqlx(error: Error) -> StoreError {
+    match error {
+        Error::Database(error) => from_database(error.downcast_ref::<MySqlDatabaseError>()),
+        Error::Io(error) => StoreError::Unavailable(format!("no connection to the database: {error}")),
+        Error::Tls(error) => StoreError::Unavailable(format!("no TLS with the database: {error}")),
+        Error::Protocol(text) => StoreError::Unavailable(format!("the connection is out of order: {text}")),
+        Error::PoolTimedOut => StoreError::Unavailable("no connection to the database became free".into()),
+        Error::PoolClosed => StoreError::Unavailable("the store is closed".into()),
+        // The driver can send a password of this kind through TLS alone.
+        Error::Configuration(error) if error.to_string().contains("RSA") => StoreError::Unusable(
+            "the server wants the password over an encrypted connection (caching_sha2_password); turn TLS on at the \
+             server and add ?ssl-mode=REQUIRED to store.url"
+                .into(),
+        ),
+        Error::Configuration(_) => StoreError::Unusable("the database cannot be reached as configured".into()),
+        // What the driver says of a column it cannot read names the column and the types.
+        error => StoreError::Broken(error.to_string()),
+    }
+}
+
+fn from_database(error: &MySqlDatabaseError) -> StoreError {
+    let number = error.number();
+    let text = || format!("the database says {} ({number})", error.message());
+    let is_full = number == STORAGE_ENGINE && error.message().contains("error 28 ");
+    if FULL.contains(&number) || is_full {
+        StoreError::Full(text())
+    } else if UNAVAILABLE.contains(&number) {
+        StoreError::Unavailable(text())
+    } else if UNUSABLE.contains(&number) {
+        StoreError::Unusable(text())
+    } else {
+        StoreError::Broken(format!("the database refused with error {number}"))
+    }
+}

@@ -1,0 +1,196 @@
+//! What guards a request against being taken twice or over its company's day: idempotency keys and daily counts. They
+//! are read for a whole group, decided upon one request after the other in memory, and written back for the group.
+
+use std::collections::BTreeMap;
+
+use model::{CompanyId, Timestamp};
+use sqlx::{MySql, MySqlConnection, QueryBuilder};
+use store::{Acceptance, Accepted, IdempotencyKey};
+
+use crate::error::Fault;
+use crate::row::{get, parsed};
+
+const DAY_MS: i64 = 24 * 3600 * 1000;
+
+/// A key of a company.
+type Named = (CompanyId, String);
+/// A day of a company, in days since 1970.
+type Day = (CompanyId, i64);
+
+/// What is known of the keys and days that a group's requests name.
+#[derive(Default)]
+pub struct Guards {
+    keys: BTreeMap<Named, Kept>,
+    days: BTreeMap<Day, i64>,
+}
+
+struct Kept {
+    body_hash: Vec<u8>,
+    answer: String,
+    keep_until: Timestamp,
+    was_there: bool,
+    is_changed: bool,
+}
+
+impl Guards {
+    /// Reads them and locks those that are there. A key that is not there is locked by nobody: if somebody else writes
+    /// it first, `write` says so and the group is done again.
+    pub async fn read(
+        connection: &mut MySqlConnection,
+        requests: impl Iterator<Item = &Acceptance> + Clone,
+    ) -> Result<Self, Fault> {
+        let mut guards = Self::default();
+        let keys: Vec<Named> = requests
+            .clone()
+            .filter_map(|request| Some((request.company, request.key.as_ref()?.key.clone())))
+            .collect();
+        guards.read_keys(connection, keys).await?;
+        let days = requests.filter(|request| request.daily_limit.is_some()).map(day_of).collect();
+        guards.read_days(connection, days).await?;
+        Ok(guards)
+    }
+
+    async fn read_keys(
+        &mut self,
+        connection: &mut MySqlConnection,
+        mut keys: Vec<Named>,
+    ) -> Result<(), Fault> {
+        keys.sort_unstable();
+        keys.dedup();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let mut sql = QueryBuilder::<MySql>::new(
+            "SELECT company_id, `key`, body_hash, answer, keep_until FROM idempotency_keys FORCE INDEX (PRIMARY) WHERE ",
+        );
+        for (number, (company, key)) in keys.iter().enumerate() {
+            sql.push(if number == 0 { "(company_id = " } else { " OR (company_id = " });
+            sql.push_bind(company.to_string()).push(" AND `key` = ").push_bind(key).push(")");
+        }
+        sql.push(" FOR UPDATE");
+        for row in sql.build().persistent(keys.len() == 1).fetch_all(connection).await? {
+            let kept = Kept {
+                body_hash: get(&row, "body_hash")?,
+                answer: get(&row, "answer")?,
+                keep_until: Timestamp::from_millis(get(&row, "keep_until")?),
+                was_there: true,
+                is_changed: false,
+            };
+            self.keys.insert((parsed(&row, "company_id")?, get(&row, "key")?), kept);
+        }
+        Ok(())
+    }
+
+    /// Makes the rows that are missing, so that there is something to lock.
+    async fn read_days(&mut self, connection: &mut MySqlConnection, mut days: Vec<Day>) -> Result<(), Fault> {
+        days.sort_unstable();
+        days.dedup();
+        if days.is_empty() {
+            return Ok(());
+        }
+        let mut sql = QueryBuilder::<MySql>::new("INSERT INTO company_days (company_id, day, accepted) ");
+        sql.push_values(&days, |mut row, (company, day)| {
+            row.push_bind(company.to_string()).push_bind(day).push_bind(0_i64);
+        });
+        sql.push(" ON DUPLICATE KEY UPDATE accepted = accepted");
+        sql.build().persistent(days.len() == 1).execute(&mut *connection).await?;
+        for (company, day) in days {
+            let sql = "SELECT accepted FROM company_days WHERE company_id = ? AND day = ? FOR UPDATE";
+            let row =
+                sqlx::query(sql).bind(company.to_string()).bind(day).fetch_one(&mut *connection).await?;
+            self.days.insert((company, day), get(&row, "accepted")?);
+        }
+        Ok(())
+    }
+
+    /// Whether the request is to be stored, as if those before it had been stored already.
+    pub fn decide(&mut self, request: &Acceptance) -> Accepted {
+        if let Some(key) = &request.key
+            && let Some(accepted) = self.earlier_use(request, key)
+        {
+            return accepted;
+        }
+        if let Some(limit) = request.daily_limit
+            && !self.count_towards_day(request, limit)
+        {
+            return Accepted::OverDailyLimit;
+        }
+        if let Some(key) = &request.key {
+            let name = (request.company, key.key.clone());
+            let was_there = self.keys.get(&name).is_some_and(|kept| kept.was_there);
+            let kept = Kept {
+                body_hash: key.body_hash.to_vec(),
+                answer: key.answer.clone(),
+                keep_until: key.keep_until,
+                was_there,
+                is_changed: true,
+            };
+            self.keys.insert(name, kept);
+        }
+        Accepted::Stored
+    }
+
+    /// What an earlier request with this key was answered, unless its time is over.
+    fn earlier_use(&self, request: &Acceptance, key: &IdempotencyKey) -> Option<Accepted> {
+        let kept = self.keys.get(&(request.company, key.key.clone()))?;
+        if kept.keep_until <= request.now {
+            return None;
+        }
+        let is_same = kept.body_hash == key.body_hash;
+        Some(if is_same { Accepted::Replayed { answer: kept.answer.clone() } } else { Accepted::KeyReused })
+    }
+
+    /// `false` when the emails would go over the company's limit of the day.
+    fn count_towards_day(&mut self, request: &Acceptance, limit: u32) -> bool {
+        let accepted = self.days.entry(day_of(request)).or_insert(0);
+        let after = accepted.saturating_add(i64::try_from(request.emails.len()).unwrap_or(i64::MAX));
+        let is_within = after <= i64::from(limit);
+        if is_within {
+            *accepted = after;
+        }
+        is_within
+    }
+
+    pub async fn write(&self, connection: &mut MySqlConnection) -> Result<(), Fault> {
+        self.write_new_keys(connection).await?;
+        for ((company, name), kept) in self.keys.iter().filter(|(_, kept)| kept.is_changed && kept.was_there)
+        {
+            let sql = "UPDATE idempotency_keys SET body_hash = ?, answer = ?, keep_until = ?
+                       WHERE company_id = ? AND `key` = ?";
+            let query =
+                sqlx::query(sql).bind(&kept.body_hash).bind(&kept.answer).bind(kept.keep_until.millis());
+            query.bind(company.to_string()).bind(name).execute(&mut *connection).await?;
+        }
+        for ((company, day), accepted) in &self.days {
+            let sql = "UPDATE company_days SET accepted = ? WHERE company_id = ? AND day = ?";
+            let query = sqlx::query(sql).bind(accepted).bind(company.to_string()).bind(day);
+            query.execute(&mut *connection).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_new_keys(&self, connection: &mut MySqlConnection) -> Result<(), Fault> {
+        let new: Vec<_> = self.keys.iter().filter(|(_, kept)| kept.is_changed && !kept.was_there).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        let mut sql = QueryBuilder::<MySql>::new(
+            "INSERT INTO idempotency_keys (company_id, `key`, body_hash, answer, keep_until) ",
+        );
+        sql.push_values(&new, |mut row, ((company, name), kept)| {
+            row.push_bind(company.to_string())
+                .push_bind(name)
+                .push_bind(&kept.body_hash)
+                .push_bind(&kept.answer);
+            row.push_bind(kept.keep_until.millis());
+        });
+        match sql.build().persistent(new.len() == 1).execute(connection).await.map_err(Fault::Sql) {
+            Err(fault) if fault.is_duplicate() => Err(Fault::Overtaken),
+            written => written.map(|_| ()),
+        }
+    }
+}
+
+fn day_of(request: &Acceptance) -> Day {
+    (request.company, request.now.millis().div_euclid(DAY_MS))
+}

@@ -1,0 +1,211 @@
+//! Connections of their own for whatever writes. A connection of the pool would be asked whether it lives after each
+//! use, a round trip too many for work that is a few.
+//!
+//! A piece of work is one transaction, on a task of the store, never on a caller's: nobody can walk away half-way
+//! through it. What collided with other work is done again as a whole.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use sqlx::mysql::MySqlConnectOptions;
+use sqlx::{Connection as _, Executor as _, MySqlConnection};
+use store::StoreError;
+use tokio::time::{Instant, timeout};
+use uuid::Uuid;
+
+use crate::config::CONNECT_TIMEOUT;
+use crate::counts::{self, Counts};
+use crate::error::{Fault, from_sqlx};
+
+/// A transaction that the server does not end by itself in this time has lost its server.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// A connection that was idle this long is asked whether it still lives: the server may have been restarted.
+const TRUSTED_FOR: Duration = Duration::from_millis(500);
+/// How often work is done again that collided with other work.
+const TRIES_MAX: u32 = 8;
+/// The longest pause before the second try; it grows with every further one.
+const PAUSE_MS_MAX: u64 = 10;
+
+/// Work under way on a connection.
+pub type Step<'c, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'c>>;
+
+/// Work in a transaction and what it works on.
+pub type LaneWork<Q, T> = for<'a> fn(&'a mut Lane, &'a Q) -> Step<'a, T>;
+
+/// A connection in a transaction, and the counts to be written at its end.
+pub struct Lane {
+    pub connection: MySqlConnection,
+    pub counts: Counts,
+    shard: u8,
+    idle_since: Instant,
+}
+
+#[derive(Clone)]
+pub struct Lanes(Arc<Inner>);
+
+struct Inner {
+    options: MySqlConnectOptions,
+    session: &'static str,
+    idle: Mutex<Option<Vec<Lane>>>,
+    made: AtomicU8,
+}
+
+impl Lanes {
+    pub fn new(options: MySqlConnectOptions, session: &'static str) -> Self {
+        // Processes begin at different rows of the counts.
+        let made = AtomicU8::new(Uuid::new_v4().as_bytes()[0]);
+        Self(Arc::new(Inner { options, session, idle: Mutex::new(Some(Vec::new())), made }))
+    }
+
+    /// Answers the questions together. If that fails and not for want of a database, each is asked alone, so that only
+    /// the guilty one fails.
+    pub async fn answer<Q, A>(
+        &self,
+        questions: Vec<Q>,
+        work: LaneWork<[Q], Vec<Result<A, StoreError>>>,
+    ) -> Vec<Result<A, StoreError>> {
+        match self.run(&questions[..], work).await {
+            Ok(answers) => answers,
+            Err(error) if questions.len() == 1 || error.is_temporary() => {
+                questions.iter().map(|_| Err(error.clone())).collect()
+            }
+            Err(_) => {
+                let mut answers = Vec::with_capacity(questions.len());
+                for question in &questions {
+                    let alone = self.run(std::slice::from_ref(question), work).await;
+                    let unanswered = || StoreError::Broken("a question was not answered".into());
+                    answers.push(alone.and_then(|mut answers| answers.pop().ok_or_else(unanswered)?));
+                }
+                answers
+            }
+        }
+    }
+
+    /// Does the work in a transaction, again if it collided with other work or met a connection that had died since
+    /// its last use. A connection that is in doubt is given up.
+    pub async fn run<Q: ?Sized, T>(&self, on: &Q, work: LaneWork<Q, T>) -> Result<T, StoreError> {
+        for try_number in 1.. {
+            let mut lane = self.take().await?;
+            let fault = match timeout(ANSWER_TIMEOUT, lane.transaction(on, work)).await {
+                Err(_) => return Err(no_answer()),
+                Ok(Ok(done)) => {
+                    self.give_back(lane);
+                    return Ok(done);
+                }
+                Ok(Err(fault)) => fault,
+            };
+            if fault.is_lost_connection() {
+                // The others went the same way.
+                self.forget_idle();
+            } else if lane.roll_back().await {
+                self.give_back(lane);
+            }
+            let again = fault.is_collision() || (fault.is_lost_connection() && try_number == 1);
+            if !again || try_number == TRIES_MAX {
+                return Err(fault.into_store_error());
+            }
+            tokio::time::sleep(pause(try_number)).await;
+        }
+        unreachable!("the tries are bounded")
+    }
+
+    async fn take(&self) -> Result<Lane, StoreError> {
+        loop {
+            let kept = {
+                let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
+                idle.as_mut().ok_or_else(closed)?.pop()
+            };
+            let Some(mut lane) = kept else { return self.connect().await };
+            let lives = lane.idle_since.elapsed() < TRUSTED_FOR
+                || matches!(timeout(CONNECT_TIMEOUT, lane.connection.ping()).await, Ok(Ok(())));
+            if lives {
+                return Ok(lane);
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Lane, StoreError> {
+        let connection = connect(&self.0.options, self.0.session).await?;
+        let shard = counts::shard(self.0.made.fetch_add(1, Ordering::Relaxed));
+        Ok(Lane { connection, counts: Counts::default(), shard, idle_since: Instant::now() })
+    }
+
+    fn give_back(&self, mut lane: Lane) {
+        lane.idle_since = Instant::now();
+        if let Some(idle) = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            idle.push(lane);
+        }
+    }
+
+    fn forget_idle(&self) {
+        if let Some(idle) = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            idle.clear();
+        }
+    }
+
+    pub async fn close(&self) {
+        let idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        for lane in idle.unwrap_or_default() {
+            // The server notices that it is gone either way.
+            let _ = timeout(CONNECT_TIMEOUT, lane.connection.close()).await;
+        }
+    }
+}
+
+impl Lane {
+    async fn transaction<Q: ?Sized, T>(&mut self, on: &Q, work: LaneWork<Q, T>) -> Result<T, Fault> {
+        self.counts = Counts::default();
+        self.connection.execute("BEGIN").await?;
+        let done = work(self, on).await?;
+        let Self { connection, counts, shard, .. } = self;
+        counts.flush(connection, *shard).await?;
+        match self.connection.execute("COMMIT").await.map_err(Fault::Sql) {
+            Ok(_) => Ok(done),
+            // A refusal is an answer: nothing was kept.
+            Err(fault) if fault.is_collision() => Err(fault),
+            // Anything else leaves open whether it was.
+            Err(fault) => Err(StoreError::Unavailable(format!(
+                "the database was lost during a commit: {}",
+                fault.into_store_error()
+            ))
+            .into()),
+        }
+    }
+
+    /// `false` when the connection is not to be used again.
+    async fn roll_back(&mut self) -> bool {
+        matches!(timeout(CONNECT_TIMEOUT, self.connection.execute("ROLLBACK")).await, Ok(Ok(_)))
+    }
+}
+
+/// Of random length, so that those who collided do not meet again.
+fn pause(try_number: u32) -> Duration {
+    let random = u64::from(Uuid::new_v4().as_bytes()[0]);
+    Duration::from_millis(1 + random % (PAUSE_MS_MAX * u64::from(try_number)))
+}
+
+pub async fn connect(
+    options: &MySqlConnectOptions,
+    session: &'static str,
+) -> Result<MySqlConnection, StoreError> {
+    let connecting = async {
+        let mut connection = MySqlConnection::connect_with(options).await?;
+        connection.execute(session).await?;
+        Ok(connection)
+    };
+    match timeout(CONNECT_TIMEOUT, connecting).await {
+        Ok(connected) => connected.map_err(from_sqlx),
+        Err(_) => Err(StoreError::Unavailable("the database does not answer".into())),
+    }
+}
+
+pub fn no_answer() -> StoreError {
+    StoreError::Unavailable("the database does not answer any more".into())
+}
+
+pub fn closed() -> StoreError {
+    StoreError::Unavailable("the store is closed".into())
+}

@@ -1,0 +1,168 @@
+//! Rows of the outbox as the shared record, the values that go into them, and the few statements that verbs share.
+
+use chrono::{DateTime, Utc};
+use model::company::KeyMode;
+use model::email::LastFailure;
+use model::{EmailId, Event, Status, Timestamp};
+use sqlx::mysql::{MySql, MySqlRow};
+use sqlx::{Decode, MySqlConnection, QueryBuilder, Row as _, Type};
+use store::StoreError;
+use store::detail::Detail;
+use store::record::{Record, damaged};
+
+use crate::error::{Fault, from_sqlx};
+
+/// What `record` reads of email_outbox, as `o`; it also wants `due_at` and `lease_until`, which are in email_queue.
+pub const COLUMNS: &str = "o.id, o.company_id, o.status, o.version, o.fence, o.priority, o.expires_at, o.at_provider, \
+    o.unfinished_starts, o.outcome_unknown, o.attempts, o.attempts_before, o.mode, o.to_email, o.subject, \
+    o.created_at, o.scheduled_at, o.sent_at, o.delivered_at, o.failed_at, o.dead_at, o.provider, \
+    o.provider_message_id, o.last_failure_code, o.last_failure_category, o.last_failure_reason, o.last_failure_at, \
+    o.request_id, o.external_id, o.entity_id, o.recipient_id, o.size_bytes, o.detail";
+
+/// How many rows one statement writes: far below the 65,535 values that a statement may have.
+pub const ROWS_MAX: usize = 500;
+
+pub fn get<'r, T: Decode<'r, MySql> + Type<MySql>>(row: &'r MySqlRow, name: &str) -> Result<T, StoreError> {
+    row.try_get(name).map_err(from_sqlx)
+}
+
+pub fn moment(row: &MySqlRow, name: &str) -> Result<Timestamp, StoreError> {
+    get::<DateTime<Utc>>(row, name).map(|at| Timestamp::from_millis(at.timestamp_millis()))
+}
+
+pub fn optional_moment(row: &MySqlRow, name: &str) -> Result<Option<Timestamp>, StoreError> {
+    let moment = get::<Option<DateTime<Utc>>>(row, name)?;
+    Ok(moment.map(|at| Timestamp::from_millis(at.timestamp_millis())))
+}
+
+pub fn optional_millis(row: &MySqlRow, name: &str) -> Result<Option<Timestamp>, StoreError> {
+    Ok(get::<Option<i64>>(row, name)?.map(Timestamp::from_millis))
+}
+
+/// Reads text that the store itself wrote; anything else means that the database was changed behind its back.
+pub fn parsed<T: std::str::FromStr>(row: &MySqlRow, name: &str) -> Result<T, StoreError> {
+    get::<&str>(row, name)?.parse().map_err(|_| damaged(name))
+}
+
+pub fn status(row: &MySqlRow) -> Result<Status, StoreError> {
+    parsed(row, "status")
+}
+
+pub fn record(row: &MySqlRow) -> Result<Record, StoreError> {
+    Ok(Record {
+        id: parsed(row, "id")?,
+        company: parsed(row, "company_id")?,
+        status: status(row)?,
+        version: get(row, "version")?,
+        fence: get(row, "fence")?,
+        priority: get(row, "priority")?,
+        due_at: optional_millis(row, "due_at")?,
+        expires_at: moment(row, "expires_at")?,
+        lease_until: optional_millis(row, "lease_until")?,
+        at_provider: get(row, "at_provider")?,
+        unfinished_starts: get(row, "unfinished_starts")?,
+        outcome_unknown: get(row, "outcome_unknown")?,
+        attempts: get(row, "attempts")?,
+        attempts_before: get(row, "attempts_before")?,
+        mode: KeyMode::parse(get(row, "mode")?).ok_or_else(|| damaged("mode"))?,
+        to_email: get(row, "to_email")?,
+        subject: get(row, "subject")?,
+        created_at: moment(row, "created_at")?,
+        scheduled_at: optional_moment(row, "scheduled_at")?,
+        sent_at: optional_moment(row, "sent_at")?,
+        delivered_at: optional_moment(row, "delivered_at")?,
+        failed_at: optional_moment(row, "failed_at")?,
+        dead_at: optional_moment(row, "dead_at")?,
+        provider: get(row, "provider")?,
+        provider_message_id: get(row, "provider_message_id")?,
+        last_failure: last_failure(row)?,
+        request_id: get(row, "request_id")?,
+        external_id: get(row, "external_id")?,
+        entity_id: get(row, "entity_id")?,
+        recipient_id: get::<Option<&str>>(row, "recipient_id")?
+            .map(|text| text.parse().map_err(|_| damaged("recipient_id")))
+            .transpose()?,
+        size_bytes: get(row, "size_bytes")?,
+        detail: Detail::decode(get(row, "detail")?).ok_or_else(|| damaged("detail"))?,
+    })
+}
+
+fn last_failure(row: &MySqlRow) -> Result<Option<LastFailure>, StoreError> {
+    let Some(code) = get::<Option<String>>(row, "last_failure_code")? else {
+        return Ok(None);
+    };
+    Ok(Some(LastFailure {
+        code,
+        category: get::<Option<String>>(row, "last_failure_category")?.unwrap_or_default(),
+        reason: get::<Option<String>>(row, "last_failure_reason")?.unwrap_or_default(),
+        at: moment(row, "last_failure_at")?,
+    }))
+}
+
+/// The moment as the database keeps it; its calendar ends where ours does, with the year 9999.
+pub fn at(moment: Timestamp) -> DateTime<Utc> {
+    let within = moment.millis().clamp(0, Timestamp::NEVER.millis());
+    DateTime::from_timestamp_millis(within).unwrap_or_default()
+}
+
+pub fn ids(emails: &[EmailId]) -> Vec<String> {
+    emails.iter().map(EmailId::to_string).collect()
+}
+
+/// The statuses a person searches for, which have an index; the others are found near the top of the company's list.
+pub fn trouble(status: Status) -> Option<&'static str> {
+    match status {
+        Status::RetryScheduled
+        | Status::Failed
+        | Status::Invalid
+        | Status::Expired
+        | Status::Cancelled
+        | Status::Bounced
+        | Status::Complained => Some(status.as_str()),
+        Status::Accepted | Status::Enqueued | Status::Processing | Status::Sent | Status::Delivered => None,
+    }
+}
+
+/// A list of values in parentheses.
+pub fn push_list<T>(sql: &mut QueryBuilder<MySql>, values: impl IntoIterator<Item = T>)
+where
+    T: for<'t> sqlx::Encode<'t, MySql> + Type<MySql>,
+{
+    sql.push("(");
+    let mut list = sql.separated(", ");
+    for value in values {
+        list.push_bind(value);
+    }
+    sql.push(")");
+}
+
+/// Adds lines of history, each email's in the order given.
+pub async fn add_events<'e>(
+    connection: &mut MySqlConnection,
+    events: impl IntoIterator<Item = (EmailId, &'e Event)>,
+) -> Result<(), Fault> {
+    let rows: Vec<(EmailId, &Event)> = events.into_iter().collect();
+    for rows in rows.chunks(ROWS_MAX) {
+        let mut sql =
+            QueryBuilder::<MySql>::new("INSERT INTO events (email_id, type, created_at, metadata) ");
+        sql.push_values(rows, |mut row, (id, event)| {
+            let metadata = (!event.metadata.is_empty())
+                .then(|| serde_json::to_string(&event.metadata).expect("a JSON object can be written"));
+            row.push_bind(id.to_string())
+                .push_bind(event.kind.as_str())
+                .push_bind(at(event.at))
+                .push_bind(metadata);
+        });
+        sql.build().persistent(rows.len() == 1).execute(&mut *connection).await?;
+    }
+    Ok(())
+}
+
+/// The same line of history for each of the emails.
+pub async fn add_event_to_each(
+    connection: &mut MySqlConnection,
+    emails: &[EmailId],
+    event: &Event,
+) -> Result<(), Fault> {
+    add_events(connection, emails.iter().map(|id| (*id, event))).await
+}

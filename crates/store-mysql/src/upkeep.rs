@@ -1,0 +1,263 @@
+//! Numbers for the operator, retention, and whose database it is. What may be wrong with the server is in `weaknesses`.
+
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+
+use async_trait::async_trait;
+use model::{EmailId, Status, Timestamp, WorkerId};
+use sqlx::mysql::MySqlRow;
+use sqlx::{MySql, MySqlConnection, QueryBuilder, Row as _};
+use store::{Pruned, QueueStats, Retention, StoreError, Upkeep, Weakness};
+use uuid::Uuid;
+
+use crate::counts::DEAD_LETTER;
+use crate::error::Fault;
+use crate::lane::Lane;
+use crate::row::{self, at, get, ids, moment, parsed, push_list};
+use crate::{MysqlStore, weaknesses};
+
+#[async_trait]
+impl Upkeep for MysqlStore {
+    async fn stats(&self, now: Timestamp) -> Result<QueueStats, StoreError> {
+        self.read(now, |connection, now| Box::pin(stats(connection, *now))).await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        let written = Uuid::new_v4().to_string();
+        let check = self.write(written, |lane, written| {
+            Box::pin(async move {
+                let sql = "INSERT INTO meta (name, value) VALUES ('checked', ?) ON DUPLICATE KEY UPDATE value = VALUES(value)";
+                sqlx::query(sql).bind(written).execute(&mut lane.connection).await?;
+                Ok(())
+            })
+        });
+        check.await?;
+        let read = self.read((), |connection, ()| {
+            Box::pin(async move {
+                sqlx::query("SELECT value FROM meta WHERE name = 'checked'").fetch_one(connection).await?;
+                Ok(())
+            })
+        });
+        read.await
+    }
+
+    async fn weaknesses(&self) -> Result<Vec<Weakness>, StoreError> {
+        self.read(self.pool_max, |connection, pool_max| Box::pin(weaknesses::find(connection, *pool_max)))
+            .await
+    }
+
+    async fn prune(&self, retention: &Retention, now: Timestamp, limit: u32) -> Result<Pruned, StoreError> {
+        let from = self.pruned_to.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let pruning = Pruning { retention: retention.clone(), now, limit, from };
+        let (pruned, to) = self.write(pruning, |lane, pruning| Box::pin(prune(lane, pruning))).await?;
+        *self.pruned_to.lock().unwrap_or_else(PoisonError::into_inner) = to;
+        Ok(pruned)
+    }
+
+    async fn environment(&self, or_set: &str) -> Result<String, StoreError> {
+        let get_or_set = self.write(or_set.to_owned(), |lane, or_set| {
+            Box::pin(async move {
+                let sql = "INSERT IGNORE INTO meta (name, value) VALUES ('environment', ?)";
+                sqlx::query(sql).bind(or_set).execute(&mut lane.connection).await?;
+                let sql = "SELECT value FROM meta WHERE name = 'environment'";
+                Ok(sqlx::query(sql).fetch_one(&mut lane.connection).await?.try_get("value")?)
+            })
+        });
+        get_or_set.await
+    }
+
+    /// Leases alone decide: a lost connection says nothing about its worker.
+    async fn worker_joins(&self, _worker: WorkerId) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// What it still holds is taken over at once.
+    async fn worker_leaves(&self, worker: WorkerId) -> Result<(), StoreError> {
+        let leave = self.write(worker, |lane, worker| {
+            Box::pin(async move {
+                let sql = "SELECT email_id FROM email_queue FORCE INDEX (queue_leased)
+                           WHERE lease_until IS NOT NULL AND lease_owner = ?";
+                let rows = sqlx::query(sql).bind(worker.to_string()).fetch_all(&mut lane.connection).await?;
+                let left: Vec<EmailId> =
+                    rows.iter().map(|row| parsed(row, "email_id")).collect::<Result<_, _>>()?;
+                if left.is_empty() {
+                    return Ok(());
+                }
+                let mut sql =
+                    QueryBuilder::<MySql>::new("UPDATE email_queue SET lease_until = 0 WHERE lease_owner = ");
+                sql.push_bind(worker.to_string()).push(" AND lease_until IS NOT NULL AND email_id IN ");
+                push_list(&mut sql, ids(&left));
+                sql.build().persistent(false).execute(&mut lane.connection).await?;
+                Ok(())
+            })
+        });
+        leave.await
+    }
+
+    async fn close(&self) {
+        self.accepting.close().await;
+        self.beginning.close().await;
+        self.settling.close().await;
+        self.writes.close();
+        self.lanes.close().await;
+        self.pool.close().await;
+    }
+}
+
+async fn stats(connection: &mut MySqlConnection, now: Timestamp) -> Result<QueueStats, Fault> {
+    let sql = "SELECT status, CAST(SUM(emails) AS SIGNED) AS emails FROM status_counts GROUP BY status";
+    let (mut by_status, mut dead_letters) = (BTreeMap::new(), 0);
+    for row in sqlx::query(sql).fetch_all(&mut *connection).await? {
+        let emails = u64::try_from(get::<i64>(&row, "emails")?).unwrap_or(0);
+        if get::<&str>(&row, "status")? == DEAD_LETTER {
+            dead_letters = emails;
+        } else {
+            by_status.insert(row::status(&row)?, emails);
+        }
+    }
+    let sql =
+        "SELECT due_at FROM email_queue FORCE INDEX (queue_due) WHERE due_at <= ? ORDER BY due_at LIMIT 1";
+    let oldest = sqlx::query(sql).bind(now.millis()).fetch_optional(connection).await?;
+    let oldest_due_at = oldest.map(|row| get(&row, "due_at")).transpose()?.map(Timestamp::from_millis);
+    Ok(QueueStats { by_status, oldest_due_at, dead_letters })
+}
+
+/// What one step of retention goes by.
+struct Pruning {
+    retention: Retention,
+    now: Timestamp,
+    limit: u32,
+    /// Where the last step stopped among the contents.
+    from: String,
+}
+
+/// Looks at up to `limit` contents, oldest first, from where the last call stopped; and at the oldest emails.
+async fn prune(lane: &mut Lane, pruning: &Pruning) -> Result<(Pruned, String), Fault> {
+    let Pruning { retention, now, limit, from } = pruning;
+    let content_end = now.minus(retention.content);
+    let looked = finished(&mut lane.connection, OLD_CONTENTS, from, *limit).await?;
+    let contents: Vec<EmailId> =
+        looked.iter().filter(|old| old.is_over(content_end)).map(|old| old.id).collect();
+    delete(&mut lane.connection, "DELETE FROM contents WHERE email_id IN ", &contents).await?;
+    // What follows an email that is too young is younger still: begin anew. Only those that may not go at all yet
+    // are passed over.
+    let meets_the_young = looked.iter().any(|old| old.is_finished() && !old.is_over(content_end));
+    let is_at_the_end = looked.len() < *limit as usize || meets_the_young;
+    let last = looked.last().map(|old| old.id.to_string()).unwrap_or_default();
+    let next = if is_at_the_end { String::new() } else { last };
+
+    let emails_end = now.minus(retention.emails);
+    let oldest = finished(&mut lane.connection, OLD_EMAILS, "", *limit).await?;
+    let over: Vec<EmailId> = oldest.iter().filter(|old| old.is_over(emails_end)).map(|old| old.id).collect();
+    let emails = delete_emails(lane, &over).await?;
+    let dead_letters = forget_dead_letters(lane, now.minus(retention.dead_letters), *limit).await?;
+    let sql = "DELETE FROM idempotency_keys WHERE keep_until <= ? ORDER BY keep_until LIMIT ?";
+    let keys = sqlx::query(sql).bind(now.millis()).bind(*limit).execute(&mut lane.connection).await?;
+    let pruned = Pruned {
+        contents: contents.len() as u64,
+        emails,
+        dead_letters,
+        idempotency_keys: keys.rows_affected(),
+    };
+    Ok((pruned, next))
+}
+
+const OLD_CONTENTS: &str = "SELECT o.id, o.status, o.updated_at, o.dead_at IS NOT NULL AS is_dead
+     FROM contents c FORCE INDEX (PRIMARY) STRAIGHT_JOIN email_outbox o ON o.id = c.email_id
+     WHERE c.email_id > ? ORDER BY c.email_id LIMIT ?";
+const OLD_EMAILS: &str = "SELECT id, status, updated_at, dead_at IS NOT NULL AS is_dead
+     FROM email_outbox FORCE INDEX (PRIMARY) WHERE id > ? ORDER BY id LIMIT ?";
+
+struct Old {
+    id: EmailId,
+    status: Status,
+    updated_at: Timestamp,
+    is_dead_letter: bool,
+}
+
+impl Old {
+    fn of(row: &MySqlRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: parsed(row, "id")?,
+            status: row::status(row)?,
+            updated_at: moment(row, "updated_at")?,
+            is_dead_letter: get(row, "is_dead")?,
+        })
+    }
+
+    /// What can still be replayed is kept whole.
+    fn is_finished(&self) -> bool {
+        self.status.is_final() && !self.is_dead_letter
+    }
+
+    fn is_over(&self, end: Timestamp) -> bool {
+        self.is_finished() && self.updated_at <= end
+    }
+}
+
+async fn finished(
+    connection: &mut MySqlConnection,
+    sql: &'static str,
+    from: &str,
+    limit: u32,
+) -> Result<Vec<Old>, Fault> {
+    let rows = sqlx::query(sql).bind(from).bind(limit).fetch_all(connection).await?;
+    Ok(rows.iter().map(Old::of).collect::<Result<_, _>>()?)
+}
+
+async fn delete(connection: &mut MySqlConnection, sql: &str, emails: &[EmailId]) -> Result<(), Fault> {
+    if !emails.is_empty() {
+        let mut sql = QueryBuilder::<MySql>::new(sql);
+        push_list(&mut sql, ids(emails));
+        sql.build().persistent(false).execute(connection).await?;
+    }
+    Ok(())
+}
+
+/// Nothing moves a finished email that is no dead letter back into the queue, so what was found may go.
+async fn delete_emails(lane: &mut Lane, emails: &[EmailId]) -> Result<u64, Fault> {
+    if emails.is_empty() {
+        return Ok(0);
+    }
+    let connection = &mut lane.connection;
+    let mut sql = QueryBuilder::<MySql>::new(
+        "SELECT id, status, updated_at, dead_at IS NOT NULL AS is_dead FROM email_outbox FORCE INDEX (PRIMARY)
+         WHERE id IN ",
+    );
+    push_list(&mut sql, ids(emails));
+    sql.push(" ORDER BY id FOR UPDATE");
+    let rows = sql.build().persistent(false).fetch_all(&mut *connection).await?;
+    let locked: Vec<Old> = rows.iter().map(Old::of).collect::<Result<_, _>>()?;
+    let over: Vec<EmailId> = locked.iter().filter(|old| old.is_finished()).map(|old| old.id).collect();
+    for sql in [
+        "DELETE FROM contents WHERE email_id IN ",
+        "DELETE FROM events WHERE email_id IN ",
+        "DELETE FROM email_tags WHERE email_id IN ",
+        "DELETE FROM email_outbox WHERE id IN ",
+    ] {
+        delete(connection, sql, &over).await?;
+    }
+    for old in locked.iter().filter(|old| old.is_finished()) {
+        lane.counts.left(old.status);
+    }
+    Ok(over.len() as u64)
+}
+
+async fn forget_dead_letters(lane: &mut Lane, end: Timestamp, limit: u32) -> Result<u64, Fault> {
+    let connection = &mut lane.connection;
+    let sql =
+        "SELECT id FROM email_outbox FORCE INDEX (outbox_dead) WHERE dead_at <= ? ORDER BY dead_at LIMIT ?";
+    let rows = sqlx::query(sql).bind(at(end)).bind(limit).fetch_all(&mut *connection).await?;
+    let mut over: Vec<EmailId> = rows.iter().map(|row| parsed(row, "id")).collect::<Result<_, _>>()?;
+    if over.is_empty() {
+        return Ok(0);
+    }
+    over.sort_unstable();
+    let mut sql = QueryBuilder::<MySql>::new(
+        "UPDATE email_outbox SET dead_at = NULL WHERE dead_at IS NOT NULL AND id IN ",
+    );
+    push_list(&mut sql, ids(&over));
+    let forgotten = sql.build().persistent(false).execute(connection).await?.rows_affected();
+    lane.counts.dead_letters(-i64::try_from(forgotten).unwrap_or(i64::MAX));
+    Ok(forgotten)
+}

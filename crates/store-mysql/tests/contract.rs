@@ -1,0 +1,7 @@
+//! MySQL, or MariaDB, keeps every law of the store: each in a database of its own.
+
+mod database;
+
+use database::fresh;
+
+store::store_contract!(fresh());

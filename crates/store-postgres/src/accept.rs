@@ -1,0 +1,367 @@
+//! Acceptance: what waits is stored together, as a rule in one statement that is its own transaction.
+//!
+//! A group in which requests may decide about each other (a daily limit, a recipient to be created, one idempotency key
+//! twice) is decided in order inside a transaction first, and then stored by the same statement. Rows are in `insert`.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use model::{NewEmail, Status};
+use sqlx::{PgConnection, Row as _};
+use store::detail::Detail;
+use store::group::{Group, GroupSize};
+use store::{Acceptance, Accepted, StoreError, content_codec};
+use uuid::Uuid;
+
+use crate::error::Fault;
+use crate::insert::{Entry, Keys, insert, insert_with_keys};
+use crate::lane::{Lane, Lanes};
+use crate::recipients;
+use crate::wake::Wake;
+
+const SIZE: GroupSize = GroupSize {
+    // While one group waits for its sync to disk, the server works on the other.
+    lanes: 2,
+    // More gains nothing and makes the first wait for the last.
+    group_max: 256,
+    waiting_max: 8_192,
+};
+/// One statement inserts up to so many emails, and so much content: the driver, the network and the server each hold
+/// it in memory.
+const EMAILS_MAX: usize = 1_000;
+const BYTES_MAX: usize = 8 * 1024 * 1024;
+
+const DAY_MS: i64 = 24 * 3600 * 1000;
+
+/// A request with what could be worked out before its turn: that is work for the many callers, not for the two lanes.
+pub struct Request {
+    acceptance: Acceptance,
+    prepared: Vec<Prepared>,
+}
+
+pub struct Prepared {
+    pub detail: String,
+    pub block: Vec<u8>,
+}
+
+impl Request {
+    pub fn of(acceptance: Acceptance) -> Self {
+        let prepare = |email: &NewEmail| Prepared {
+            detail: Detail::of(email).encode(),
+            block: content_codec::encode(&email.content),
+        };
+        let prepared = acceptance.emails.iter().map(prepare).collect();
+        Self { acceptance, prepared }
+    }
+
+    fn bytes(&self) -> usize {
+        self.prepared.iter().map(|prepared| prepared.block.len() + prepared.detail.len()).sum()
+    }
+
+    fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        let key = self.acceptance.key.as_ref().map(|key| key.key.as_str());
+        self.acceptance.emails.iter().zip(&self.prepared).map(move |(email, prepared)| Entry {
+            email,
+            prepared,
+            key,
+            recipient: email.recipient.as_ref().and_then(|recipient| recipient.id),
+        })
+    }
+
+    fn key(&self) -> Option<(Uuid, &str)> {
+        self.acceptance.key.as_ref().map(|key| (self.acceptance.company.uuid(), key.key.as_str()))
+    }
+
+    /// Something in it can be claimed at once.
+    fn is_due(&self) -> bool {
+        let is_due =
+            |email: &NewEmail| email.status == Status::Enqueued && email.due_at <= self.acceptance.now;
+        self.acceptance.emails.iter().any(is_due)
+    }
+}
+
+pub fn group(lanes: Lanes, wake: Arc<Wake>) -> Group<Request, Accepted> {
+    Group::start(SIZE, move |requests| {
+        let (lanes, wake) = (lanes.clone(), Arc::clone(&wake));
+        Box::pin(async move {
+            let mut answers = Vec::with_capacity(requests.len());
+            for portion in portions(requests) {
+                let is_due: Vec<bool> = portion.iter().map(Request::is_due).collect();
+                let accepted = lanes.answer(portion, |lane, requests| Box::pin(accept(lane, requests))).await;
+                let is_news = |(is_due, accepted): (&bool, &Result<Accepted, StoreError>)| {
+                    *is_due && *accepted == Ok(Accepted::Stored)
+                };
+                if is_due.iter().zip(&accepted).any(is_news) {
+                    wake.made_due();
+                }
+                answers.extend(accepted);
+            }
+            answers
+        })
+    })
+}
+
+/// Cuts a group into transactions of bounded size; a single request stays whole.
+fn portions(requests: Vec<Request>) -> Vec<Vec<Request>> {
+    let mut portions: Vec<Vec<Request>> = Vec::new();
+    let (mut emails, mut bytes) = (0, 0);
+    for request in requests {
+        emails += request.prepared.len();
+        bytes += request.bytes();
+        match portions.last_mut() {
+            Some(portion) if emails <= EMAILS_MAX && bytes <= BYTES_MAX => portion.push(request),
+            _ => {
+                (emails, bytes) = (request.prepared.len(), request.bytes());
+                portions.push(vec![request]);
+            }
+        }
+    }
+    portions
+}
+
+async fn accept(lane: &mut Lane, requests: &[Request]) -> Result<Vec<Accepted>, Fault> {
+    let entries: Vec<Entry<'_>> = requests.iter().flat_map(Request::entries).collect();
+    if must_be_decided(requests) || statements(&entries).len() > 1 {
+        return accept_in_order(lane, requests).await;
+    }
+    if requests.iter().all(|request| request.acceptance.key.is_none()) {
+        insert(&mut lane.connection, lane.shard, &entries).await?;
+        return Ok(vec![Accepted::Stored; requests.len()]);
+    }
+    accept_with_keys(lane, requests, &entries).await
+}
+
+/// Do these requests depend on each other, or on rows that have to be read first?
+fn must_be_decided(requests: &[Request]) -> bool {
+    let mut keys = HashSet::new();
+    requests.iter().any(|request| {
+        request.acceptance.daily_limit.is_some()
+            || request.acceptance.emails.iter().any(recipients::names_somebody)
+            || request.key().is_some_and(|key| !keys.insert(key))
+    })
+}
+
+/// All keys are different: who gets its key is stored by the same statement, the others hear what the key stands for.
+async fn accept_with_keys(
+    lane: &mut Lane,
+    requests: &[Request],
+    entries: &[Entry<'_>],
+) -> Result<Vec<Accepted>, Fault> {
+    let keys = Keys::of(requests.iter().map(|request| &request.acceptance));
+    let gained = insert_with_keys(&mut lane.connection, lane.shard, entries, &keys).await?;
+    let is_lost = |request: &&Request| {
+        request.key().is_some_and(|(company, key)| !gained.contains(&(company, key.to_owned())))
+    };
+    let lost = Keys::of(requests.iter().filter(is_lost).map(|request| &request.acceptance));
+    let taken = if lost.is_empty() { HashMap::new() } else { lost.read(&mut lane.connection).await? };
+    let answer = |request: &Request| {
+        if !is_lost(&request) {
+            return Ok(Accepted::Stored);
+        }
+        let known = request.key().and_then(|(company, key)| taken.get(&(company, key.to_owned())));
+        // It was there a moment ago and its time ended between the two statements.
+        let gone = || StoreError::Unavailable("an idempotency key ran out just now".into());
+        Ok(known.ok_or_else(gone)?.answer_to(request))
+    };
+    requests.iter().map(answer).collect()
+}
+
+/// What a key stands for.
+pub struct Taken {
+    pub body_hash: Vec<u8>,
+    pub answer: String,
+}
+
+impl Taken {
+    fn by(request: &Request) -> Option<Self> {
+        let key = request.acceptance.key.as_ref()?;
+        Some(Self { body_hash: key.body_hash.to_vec(), answer: key.answer.clone() })
+    }
+
+    fn answer_to(&self, request: &Request) -> Accepted {
+        let is_same = request.acceptance.key.as_ref().is_some_and(|key| self.body_hash == key.body_hash);
+        if is_same { Accepted::Replayed { answer: self.answer.clone() } } else { Accepted::KeyReused }
+    }
+}
+
+/// One request after the other, as if they had come one by one; then everything that is to be stored at once.
+async fn accept_in_order(lane: &mut Lane, requests: &[Request]) -> Result<Vec<Accepted>, Fault> {
+    let connection = &mut lane.connection;
+    sqlx::query("BEGIN").execute(&mut *connection).await?;
+    let mut decision = Decision {
+        keys: LockedKeys::lock(connection, requests).await?,
+        days: lock_days(connection, requests).await?,
+    };
+    let answers: Vec<Accepted> =
+        requests.iter().enumerate().map(|(number, request)| decision.answer(number, request)).collect();
+    decision.keys.write(connection, requests).await?;
+    write_days(connection, &decision.days).await?;
+    let stored = requests.iter().zip(&answers).filter(|(_, answer)| **answer == Accepted::Stored);
+    let mut entries: Vec<Entry<'_>> = stored.flat_map(|(request, _)| request.entries()).collect();
+    recipients::know_all(connection, &mut entries).await?;
+    for entries in statements(&entries) {
+        insert(connection, lane.shard, entries).await?;
+    }
+    sqlx::query("COMMIT").execute(&mut *connection).await?;
+    Ok(answers)
+}
+
+/// Cuts rows into statements of bounded size.
+fn statements<'s, 'e>(entries: &'s [Entry<'e>]) -> Vec<&'s [Entry<'e>]> {
+    let mut statements = Vec::new();
+    let (mut from, mut bytes) = (0, 0);
+    for (number, entry) in entries.iter().enumerate() {
+        let size = entry.prepared.block.len() + entry.prepared.detail.len();
+        if number > from && (number - from == EMAILS_MAX || bytes + size > BYTES_MAX) {
+            statements.push(&entries[from..number]);
+            (from, bytes) = (number, 0);
+        }
+        bytes += size;
+    }
+    if from < entries.len() {
+        statements.push(&entries[from..]);
+    }
+    statements
+}
+
+struct Decision {
+    keys: LockedKeys,
+    /// How many emails each limited company has handed in on each day so far.
+    days: BTreeMap<(Uuid, i64), i64>,
+}
+
+impl Decision {
+    fn answer(&mut self, number: usize, request: &Request) -> Accepted {
+        let key = request.key().map(|(company, key)| (company, key.to_owned()));
+        if let Some(taken) = key.as_ref().and_then(|key| self.keys.taken.get(key)) {
+            return taken.answer_to(request);
+        }
+        if let Some(limit) = request.acceptance.daily_limit
+            && !self.count_towards_day(request, limit)
+        {
+            return Accepted::OverDailyLimit;
+        }
+        if let (Some(key), Some(taken)) = (key, Taken::by(request)) {
+            self.keys.holders.insert(key.clone(), number);
+            self.keys.taken.insert(key, taken);
+        }
+        Accepted::Stored
+    }
+
+    fn count_towards_day(&mut self, request: &Request, limit: u32) -> bool {
+        let accepted = self.days.entry(day_of(request)).or_insert(0);
+        let after = accepted.saturating_add(i64::try_from(request.prepared.len()).unwrap_or(i64::MAX));
+        let fits = after <= i64::from(limit);
+        if fits {
+            *accepted = after;
+        }
+        fits
+    }
+}
+
+fn day_of(request: &Request) -> (Uuid, i64) {
+    (request.acceptance.company.uuid(), request.acceptance.now.millis().div_euclid(DAY_MS))
+}
+
+/// The keys of a group, which nobody else can use until it is committed.
+struct LockedKeys {
+    /// Keys that were free, and the first request that names each: it stands in the table already.
+    gained: HashMap<(Uuid, String), usize>,
+    /// Which request got each of them in the end.
+    holders: HashMap<(Uuid, String), usize>,
+    taken: HashMap<(Uuid, String), Taken>,
+}
+
+impl LockedKeys {
+    async fn lock(connection: &mut PgConnection, requests: &[Request]) -> Result<Self, Fault> {
+        let mut first: BTreeMap<(Uuid, String), usize> = BTreeMap::new();
+        for (number, request) in requests.iter().enumerate() {
+            if let Some((company, key)) = request.key() {
+                first.entry((company, key.to_owned())).or_insert(number);
+            }
+        }
+        let mut locked = Self { gained: HashMap::new(), holders: HashMap::new(), taken: HashMap::new() };
+        if first.is_empty() {
+            return Ok(locked);
+        }
+        let keys = Keys::of(first.values().map(|&number| &requests[number].acceptance));
+        let gained = keys.gain(connection).await?;
+        let mut lost = Vec::new();
+        for (key, number) in first {
+            if gained.contains(&key) {
+                locked.gained.insert(key, number);
+            } else {
+                lost.push(number);
+            }
+        }
+        if !lost.is_empty() {
+            let keys = Keys::of(lost.into_iter().map(|number| &requests[number].acceptance));
+            locked.taken = keys.read(connection).await?;
+        }
+        Ok(locked)
+    }
+
+    /// Gives back the keys that nobody got in the end and corrects those that another request got.
+    async fn write(&self, connection: &mut PgConnection, requests: &[Request]) -> Result<(), Fault> {
+        let is_settled = |key: &&(Uuid, String)| self.holders.get(*key) == self.gained.get(*key);
+        let unsettled: Vec<&(Uuid, String)> = self.gained.keys().filter(|key| !is_settled(key)).collect();
+        if unsettled.is_empty() {
+            return Ok(());
+        }
+        sqlx::query(
+            "DELETE FROM idempotency_keys WHERE (company_id, key) IN (SELECT * FROM UNNEST($1::uuid[], $2::text[]))",
+        )
+        .bind(unsettled.iter().map(|(company, _)| *company).collect::<Vec<_>>())
+        .bind(unsettled.iter().map(|(_, key)| key.as_str()).collect::<Vec<_>>())
+        .execute(&mut *connection)
+        .await?;
+        let held = unsettled.iter().filter_map(|key| self.holders.get(*key));
+        let keys = Keys::of(held.map(|&number| &requests[number].acceptance));
+        if !keys.is_empty() {
+            keys.gain(connection).await?;
+        }
+        Ok(())
+    }
+}
+
+/// How much of their day the limited companies have used; nobody else counts towards it until the commit.
+async fn lock_days(
+    connection: &mut PgConnection,
+    requests: &[Request],
+) -> Result<BTreeMap<(Uuid, i64), i64>, Fault> {
+    let limited = requests.iter().filter(|request| request.acceptance.daily_limit.is_some());
+    let days: BTreeMap<(Uuid, i64), i64> = limited.map(|request| (day_of(request), 0)).collect();
+    if days.is_empty() {
+        return Ok(days);
+    }
+    let rows = sqlx::query(
+        "INSERT INTO company_days (company_id, day, accepted)
+         SELECT company_id, day, 0 FROM UNNEST($1::uuid[], $2::bigint[]) AS named (company_id, day)
+         ORDER BY company_id, day
+         ON CONFLICT (company_id, day) DO UPDATE SET accepted = company_days.accepted
+         RETURNING company_id, day, accepted",
+    )
+    .bind(days.keys().map(|(company, _)| *company).collect::<Vec<_>>())
+    .bind(days.keys().map(|(_, day)| *day).collect::<Vec<_>>())
+    .fetch_all(connection)
+    .await?;
+    rows.iter().map(|row| Ok(((row.try_get(0)?, row.try_get(1)?), row.try_get(2)?))).collect()
+}
+
+async fn write_days(connection: &mut PgConnection, days: &BTreeMap<(Uuid, i64), i64>) -> Result<(), Fault> {
+    if days.is_empty() {
+        return Ok(());
+    }
+    sqlx::query(
+        "UPDATE company_days SET accepted = used.accepted
+         FROM UNNEST($1::uuid[], $2::bigint[], $3::bigint[]) AS used (company_id, day, accepted)
+         WHERE company_days.company_id = used.company_id AND company_days.day = used.day
+           AND company_days.accepted <> used.accepted",
+    )
+    .bind(days.keys().map(|(company, _)| *company).collect::<Vec<_>>())
+    .bind(days.keys().map(|(_, day)| *day).collect::<Vec<_>>())
+    .bind(days.values().copied().collect::<Vec<_>>())
+    .execute(connection)
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! PostgreSQL's errors in the words of the port. Texts hold what is wrong with the database, never a value out of it:
+//! no details, which name the values of a conflict, and no message about a value that was refused.
+
+use sqlx::Error;
+use sqlx::error::DatabaseError;
+use store::StoreError;
+
+/// What stops a piece of work: the database, or the work itself.
+#[derive(Debug)]
+pub enum Fault {
+    Sql(Error),
+    Store(StoreError),
+    /// The email changed between looking at it and locking it.
+    Changed,
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl Fault {
+    /// Two transactions stood in each other's way and this one was undone: it may succeed when it is done again.
+    pub fn is_collision(&self) -> bool {
+        let Self::Sql(Error::Database(error)) = self else { return matches!(self, Self::Changed) };
+        match code(&**error).as_str() {
+            // serialization_failure, deadlock_detected
+            "40001" | "40P01" => true,
+            // Two requests made the same person known at once.
+            "23505" => error.table() == Some("recipients"),
+            _ => false,
+        }
+    }
+
+    /// The connection answers in good order: what failed was the statement.
+    pub fn leaves_connection_usable(&self) -> bool {
+        match self {
+            Self::Store(_) | Self::Changed => true,
+            Self::Sql(Error::Database(error)) => {
+                let code = code(&**error);
+                !(code.starts_with("57P") || code.starts_with("08"))
+            }
+            Self::Sql(_) => false,
+        }
+    }
+
+    pub fn into_store_error(self) -> StoreError {
+        match self {
+            Self::Sql(error) => from_sqlx(error),
+            Self::Store(error) => error,
+            Self::Changed => StoreError::Unavailable("an email changes too often to be locked".into()),
+        }
+    }
+}
+
+pub fn from_sqlx(error: Error) -> StoreError {
+    match error {
+        Error::Database(error) => from_database(&*error),
+        Error::Io(error) => StoreError::Unavailable(format!("no connection to PostgreSQL: {error}")),
+        Error::Tls(error) => StoreError::Unavailable(format!("no TLS with PostgreSQL: {error}")),
+        // A server or proxy that goes away while a connection is being made.
+        Error::Protocol(text) => StoreError::Unavailable(format!("the connection is out of order: {text}")),
+        Error::PoolTimedOut => StoreError::Unavailable("no connection to PostgreSQL became free".into()),
+        Error::PoolClosed => StoreError::Unavailable("the store is closed".into()),
+        Error::Configuration(_) => StoreError::Unusable("PostgreSQL cannot be reached as configured".into()),
+        // What the driver says of a column it cannot decode names the column and the types.
+        error => StoreError::Broken(error.to_string()),
+    }
+}
+
+fn code(error: &dyn DatabaseError) -> String {
+    error.code().unwrap_or_default().into_owned()
+}
+
+fn from_database(error: &dyn DatabaseError) -> StoreError {
+    let code = code(error);
+    let text = format!("PostgreSQL says {} ({code})", error.message());
+    match code.as_str() {
+        "53100" => StoreError::Full(text),
+        // Shutting down or starting, out of connections or memory, a standby, a timeout of ours, a failing disk.
+        "53200" | "53300" | "25006" | "57014" | "55P03" | "40001" | "40P01" | "58030" => {
+            StoreError::Unavailable(text)
+        }
+        code if code.starts_with("57P") || code.starts_with("08") => StoreError::Unavailable(text),
+        // Not let in, no such database, not allowed, not our tables.
+        code if code.starts_with("28") => StoreError::Unusable(text),
+        "3D000" | "3F000" | "42501" | "42P01" | "42703" => StoreError::Unusable(text),
+        // The message repeats the value.
+        code if code.starts_with("22") => StoreError::Broken(format!("PostgreSQL refused a value ({code})")),
+        _ => StoreError::Broken(text),
+    }
+}

@@ -1,0 +1,304 @@
+//! The statement that stores new emails: rows of every table from arrays, in one round trip. And the idempotency keys
+//! that go with them.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+use model::{NewEmail, RecipientId, Status, Timestamp};
+use sqlx::postgres::PgArguments;
+use sqlx::query::Query;
+use sqlx::{PgConnection, Postgres, Row as _};
+use store::{Acceptance, IdempotencyKey};
+use uuid::Uuid;
+
+use crate::accept::{Prepared, Taken};
+use crate::error::Fault;
+use crate::row::{at, clean, signed};
+
+/// A new email with all that its rows are made of.
+#[derive(Clone, Copy)]
+pub struct Entry<'a> {
+    pub email: &'a NewEmail,
+    pub prepared: &'a Prepared,
+    pub key: Option<&'a str>,
+    pub recipient: Option<RecipientId>,
+}
+
+/// The rows of an email, from `email` and `body`, in the common part of both statements. The counts come from the rows
+/// inserted, so they are written after them.
+macro_rules! inserts {
+    () => {
+        "outbox AS (
+             INSERT INTO email_outbox
+                 (id, company_id, status, priority, expires_at, mode, to_email, subject, created_at, updated_at,
+                  scheduled_at, ttl_ms, request_id, external_id, entity_id, recipient_id, recipient_external_id,
+                  size_bytes, content_ref, detail, due_after_intake)
+             SELECT id, company_id, status, priority, expires_at, mode, to_email, subject, created_at, created_at,
+                    scheduled_at, ttl_ms, request_id, external_id, entity_id, recipient_id, recipient_external_id,
+                    size_bytes, 'db:', detail, due_after_intake
+             FROM email
+             RETURNING status
+         ), queue AS (
+             INSERT INTO email_queue (email_id, company_id, priority, due_at, expires_at, size_bytes)
+             SELECT id, company_id, priority, due_at, expires_at, size_bytes FROM email WHERE due_at IS NOT NULL
+         ), history AS (
+             INSERT INTO events (email_id, type, created_at) SELECT id, status, created_at FROM email
+         ), content AS (
+             INSERT INTO contents (email_id, body) SELECT email_id, body FROM body
+         ), tags AS (
+             INSERT INTO email_tags (company_id, tag, email_id) SELECT company_id, tag, email_id FROM tag
+             ON CONFLICT DO NOTHING
+         ), counts AS (
+             INSERT INTO status_counts (status, shard, emails)
+             SELECT status, $25, count(*) FROM outbox GROUP BY status ORDER BY status
+             ON CONFLICT (status, shard) DO UPDATE SET emails = status_counts.emails + excluded.emails
+         )"
+    };
+}
+
+macro_rules! given {
+    ($more:literal, $name:literal) => {
+        concat!(
+            "UNNEST($1::uuid[], $2::uuid[], $3::text[], $4::smallint[], $5::bigint[], $6::bigint[], $7::text[],
+                    $8::text[], $9::text[], $10::timestamptz[], $11::timestamptz[], $12::bigint[], $13::text[],
+                    $14::text[], $15::text[], $16::uuid[], $17::text[], $18::bigint[], $19::text[], $20::bigint[]",
+            $more,
+            ") AS given (id, company_id, status, priority, due_at, expires_at, mode, to_email, subject, created_at,
+                         scheduled_at, ttl_ms, request_id, external_id, entity_id, recipient_id,
+                         recipient_external_id, size_bytes, detail, due_after_intake",
+            $name,
+            ")"
+        )
+    };
+}
+
+/// Bodies are unnested apart and row by row: they would not fit into the memory that a join may use.
+const INSERT: &str = concat!(
+    "WITH email AS (SELECT * FROM ",
+    given!("", ""),
+    "), body AS NOT MATERIALIZED (
+         SELECT unnest($1::uuid[]) AS email_id, unnest($21::bytea[]) AS body
+     ), tag AS (
+         SELECT * FROM UNNEST($22::uuid[], $23::text[], $24::uuid[]) AS given (company_id, tag, email_id)
+     ), ",
+    inserts!(),
+    " SELECT 1"
+);
+
+/// The key of a request is taken if it is free or its time is over; emails whose key was not taken are left out.
+/// Keys are taken in one order by everybody, so that two groups never wait for each other in a circle. `IS TRUE` keeps
+/// the planner from making a loop of what is a look into a hash table.
+const INSERT_WITH_KEYS: &str = concat!(
+    "WITH gained AS (
+         INSERT INTO idempotency_keys (company_id, key, body_hash, answer, created_at, keep_until)
+         SELECT * FROM UNNEST($26::uuid[], $27::text[], $28::bytea[], $29::text[], $30::bigint[], $31::bigint[])
+             AS given (company_id, key, body_hash, answer, created_at, keep_until)
+         ORDER BY company_id, key
+         ON CONFLICT (company_id, key) DO UPDATE
+             SET body_hash = excluded.body_hash, answer = excluded.answer, created_at = excluded.created_at,
+                 keep_until = excluded.keep_until
+             WHERE idempotency_keys.keep_until <= excluded.created_at
+         RETURNING company_id, key
+     ), email AS (SELECT * FROM ",
+    given!(", $32::text[]", ", key"),
+    " WHERE key IS NULL OR (company_id, key) IN (SELECT company_id, key FROM gained)
+     ), body AS NOT MATERIALIZED (
+         SELECT email_id, body FROM (SELECT unnest($1::uuid[]) AS email_id, unnest($21::bytea[]) AS body) AS given
+         WHERE (email_id IN (SELECT id FROM email)) IS TRUE
+     ), tag AS (
+         SELECT * FROM UNNEST($22::uuid[], $23::text[], $24::uuid[]) AS given (company_id, tag, email_id)
+         WHERE (email_id IN (SELECT id FROM email)) IS TRUE
+     ), ",
+    inserts!(),
+    " SELECT company_id, key FROM gained"
+);
+
+pub async fn insert(connection: &mut PgConnection, shard: i16, entries: &[Entry<'_>]) -> Result<(), Fault> {
+    let columns = Columns::of(entries);
+    columns.bind(sqlx::query(INSERT), shard).execute(connection).await?;
+    Ok(())
+}
+
+/// Gives back the keys that were gained.
+pub async fn insert_with_keys(
+    connection: &mut PgConnection,
+    shard: i16,
+    entries: &[Entry<'_>],
+    keys: &Keys<'_>,
+) -> Result<HashSet<(Uuid, String)>, Fault> {
+    let columns = Columns::of(entries);
+    let key_of_each: Vec<Option<&str>> = entries.iter().map(|entry| entry.key).collect();
+    let query = keys.bind(columns.bind(sqlx::query(INSERT_WITH_KEYS), shard)).bind(key_of_each);
+    read_keys(query.fetch_all(connection).await?)
+}
+
+fn read_keys(rows: Vec<sqlx::postgres::PgRow>) -> Result<HashSet<(Uuid, String)>, Fault> {
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}
+
+/// Values of the same kind side by side, as the statement wants them.
+#[derive(Default)]
+struct Columns<'a> {
+    ids: Vec<Uuid>,
+    companies: Vec<Uuid>,
+    statuses: Vec<&'static str>,
+    priorities: Vec<i16>,
+    due_at: Vec<Option<i64>>,
+    expires_at: Vec<i64>,
+    modes: Vec<&'static str>,
+    to_emails: Vec<Cow<'a, str>>,
+    subjects: Vec<Cow<'a, str>>,
+    created_at: Vec<chrono::DateTime<chrono::Utc>>,
+    scheduled_at: Vec<Option<chrono::DateTime<chrono::Utc>>>,
+    ttl_ms: Vec<i64>,
+    request_ids: Vec<Cow<'a, str>>,
+    external_ids: Vec<Option<Cow<'a, str>>>,
+    entity_ids: Vec<Option<Cow<'a, str>>>,
+    recipient_ids: Vec<Option<Uuid>>,
+    recipient_external_ids: Vec<Option<Cow<'a, str>>>,
+    sizes: Vec<i64>,
+    details: Vec<&'a str>,
+    due_after_intake: Vec<Option<i64>>,
+    bodies: Vec<&'a [u8]>,
+    tag_companies: Vec<Uuid>,
+    tags: Vec<Cow<'a, str>>,
+    tag_emails: Vec<Uuid>,
+}
+
+impl<'a> Columns<'a> {
+    fn of(entries: &[Entry<'a>]) -> Self {
+        let mut columns = Self::default();
+        for entry in entries {
+            columns.add(entry);
+        }
+        columns
+    }
+
+    fn add(&mut self, entry: &Entry<'a>) {
+        let email = entry.email;
+        let waits = email.status == Status::Enqueued;
+        let ttl = email.expires_at.since(email.scheduled_at.unwrap_or(email.created_at));
+        let recipient_external_id = email.recipient.as_ref().and_then(|person| person.external_id.as_deref());
+        self.ids.push(email.id.uuid());
+        self.companies.push(email.company.uuid());
+        self.statuses.push(email.status.as_str());
+        self.priorities.push(i16::from(email.priority));
+        self.due_at.push(waits.then_some(email.due_at.millis()));
+        self.expires_at.push(email.expires_at.millis());
+        self.modes.push(email.mode.as_str());
+        self.to_emails.push(clean(email.envelope.to.expose()));
+        self.subjects.push(clean(email.envelope.subject.expose()));
+        self.created_at.push(at(email.created_at));
+        self.scheduled_at.push(email.scheduled_at.map(at));
+        self.ttl_ms.push(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX));
+        self.request_ids.push(clean(&email.request_id));
+        self.external_ids.push(email.external_id.as_deref().map(clean));
+        self.entity_ids.push(email.entity.as_ref().map(|entity| clean(&entity.id)));
+        self.recipient_ids.push(entry.recipient.map(RecipientId::uuid));
+        self.recipient_external_ids.push(recipient_external_id.map(clean));
+        self.sizes.push(signed(u64::try_from(email.content.size_bytes()).unwrap_or(u64::MAX)));
+        self.details.push(&entry.prepared.detail);
+        self.due_after_intake.push((!waits).then_some(email.due_at.millis()));
+        self.bodies.push(&entry.prepared.block);
+        for tag in &email.envelope.tags {
+            self.tag_companies.push(email.company.uuid());
+            self.tags.push(clean(tag));
+            self.tag_emails.push(email.id.uuid());
+        }
+    }
+
+    fn bind<'q>(self, query: Query<'q, Postgres, PgArguments>, shard: i16) -> Query<'q, Postgres, PgArguments>
+    where
+        'a: 'q,
+    {
+        query
+            .bind(self.ids)
+            .bind(self.companies)
+            .bind(self.statuses)
+            .bind(self.priorities)
+            .bind(self.due_at)
+            .bind(self.expires_at)
+            .bind(self.modes)
+            .bind(self.to_emails)
+            .bind(self.subjects)
+            .bind(self.created_at)
+            .bind(self.scheduled_at)
+            .bind(self.ttl_ms)
+            .bind(self.request_ids)
+            .bind(self.external_ids)
+            .bind(self.entity_ids)
+            .bind(self.recipient_ids)
+            .bind(self.recipient_external_ids)
+            .bind(self.sizes)
+            .bind(self.details)
+            .bind(self.due_after_intake)
+            .bind(self.bodies)
+            .bind(self.tag_companies)
+            .bind(self.tags)
+            .bind(self.tag_emails)
+            .bind(shard)
+    }
+}
+
+/// Idempotency keys, each once, with what is to be remembered of the request.
+pub struct Keys<'a>(Vec<(Uuid, &'a IdempotencyKey, Timestamp)>);
+
+impl<'a> Keys<'a> {
+    pub fn of(acceptances: impl Iterator<Item = &'a Acceptance>) -> Self {
+        let key = |acceptance: &'a Acceptance| {
+            Some((acceptance.company.uuid(), acceptance.key.as_ref()?, acceptance.now))
+        };
+        Self(acceptances.filter_map(key).collect())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn bind<'q>(&self, query: Query<'q, Postgres, PgArguments>) -> Query<'q, Postgres, PgArguments>
+    where
+        'a: 'q,
+    {
+        query
+            .bind(self.0.iter().map(|(company, _, _)| *company).collect::<Vec<_>>())
+            .bind(self.0.iter().map(|(_, key, _)| key.key.as_str()).collect::<Vec<_>>())
+            .bind(self.0.iter().map(|(_, key, _)| &key.body_hash[..]).collect::<Vec<_>>())
+            .bind(self.0.iter().map(|(_, key, _)| clean(&key.answer)).collect::<Vec<_>>())
+            .bind(self.0.iter().map(|(_, _, now)| now.millis()).collect::<Vec<_>>())
+            .bind(self.0.iter().map(|(_, key, _)| key.keep_until.millis()).collect::<Vec<_>>())
+    }
+
+    /// Takes those that are free or whose time is over, and gives them back. The others are locked all the same.
+    pub async fn gain(&self, connection: &mut PgConnection) -> Result<HashSet<(Uuid, String)>, Fault> {
+        let query = sqlx::query(
+            "INSERT INTO idempotency_keys (company_id, key, body_hash, answer, created_at, keep_until)
+             SELECT * FROM UNNEST($1::uuid[], $2::text[], $3::bytea[], $4::text[], $5::bigint[], $6::bigint[])
+                 AS given (company_id, key, body_hash, answer, created_at, keep_until)
+             ORDER BY company_id, key
+             ON CONFLICT (company_id, key) DO UPDATE
+                 SET body_hash = excluded.body_hash, answer = excluded.answer, created_at = excluded.created_at,
+                     keep_until = excluded.keep_until
+                 WHERE idempotency_keys.keep_until <= excluded.created_at
+             RETURNING company_id, key",
+        );
+        read_keys(self.bind(query).fetch_all(connection).await?)
+    }
+
+    /// What they stand for.
+    pub async fn read(&self, connection: &mut PgConnection) -> Result<HashMap<(Uuid, String), Taken>, Fault> {
+        let rows = sqlx::query(
+            "SELECT company_id, key, body_hash, answer
+             FROM UNNEST($1::uuid[], $2::text[]) AS given (company_id, key)
+                  JOIN idempotency_keys USING (company_id, key)",
+        )
+        .bind(self.0.iter().map(|(company, _, _)| *company).collect::<Vec<_>>())
+        .bind(self.0.iter().map(|(_, key, _)| key.key.as_str()).collect::<Vec<_>>())
+        .fetch_all(connection)
+        .await?;
+        let read = |row: &sqlx::postgres::PgRow| {
+            let taken = Taken { body_hash: row.try_get(2)?, answer: row.try_get(3)? };
+            Ok(((row.try_get(0)?, row.try_get(1)?), taken))
+        };
+        rows.iter().map(read).collect()
+    }
+}

@@ -1,0 +1,167 @@
+//! Connections of their own for the hot verbs (accept, claim, begin, settle). A connection of the pool would be asked
+//! whether it lives before each use and tidied after it, two round trips for work that is one.
+//!
+//! Work on a lane runs on a task of the store, never on a caller's: nobody can walk away half-way through it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{Connection as _, PgConnection};
+use store::StoreError;
+use tokio::time::{Instant, timeout};
+
+use crate::config::CONNECT_TIMEOUT;
+use crate::counts;
+use crate::error::{Fault, from_sqlx};
+
+/// A statement that the server does not end by itself in time has lost its server.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(40);
+/// A connection that was idle this long is asked whether it still lives: the server may have been restarted.
+const TRUSTED_FOR: Duration = Duration::from_millis(500);
+/// How often work is done again that collided with other work, and the pause before it.
+const TRIES_MAX: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Work under way on a connection.
+pub type Step<'c, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'c>>;
+
+/// A connection and the row of the counts it writes to.
+pub struct Lane {
+    pub connection: PgConnection,
+    pub shard: i16,
+    /// Something went wrong on it although its work is done: it is not to be used again.
+    pub is_doubtful: bool,
+    idle_since: Instant,
+}
+
+#[derive(Clone)]
+pub struct Lanes(Arc<Inner>);
+
+struct Inner {
+    options: PgConnectOptions,
+    idle: Mutex<Option<Vec<Lane>>>,
+    made: AtomicU8,
+}
+
+/// Work on a lane and what it works on.
+pub type LaneWork<Q, T> = for<'a> fn(&'a mut Lane, &'a Q) -> Step<'a, T>;
+
+impl Lanes {
+    pub fn new(options: PgConnectOptions) -> Self {
+        // Processes begin at different rows of the counts.
+        let made = AtomicU8::new(uuid::Uuid::new_v4().as_bytes()[0]);
+        Self(Arc::new(Inner { options, idle: Mutex::new(Some(Vec::new())), made }))
+    }
+
+    /// Answers the questions together. If that fails and not for want of a database, each is asked alone, so that only
+    /// the guilty one fails.
+    pub async fn answer<Q, A>(
+        &self,
+        questions: Vec<Q>,
+        work: LaneWork<[Q], Vec<A>>,
+    ) -> Vec<Result<A, StoreError>> {
+        match self.run(&questions[..], work).await {
+            Ok(answers) => answers.into_iter().map(Ok).collect(),
+            Err(error) if questions.len() == 1 || error.is_temporary() => {
+                questions.iter().map(|_| Err(error.clone())).collect()
+            }
+            Err(_) => {
+                let mut answers = Vec::with_capacity(questions.len());
+                for question in &questions {
+                    let alone = self.run(std::slice::from_ref(question), work).await;
+                    let unanswered = || StoreError::Broken("a question was not answered".into());
+                    answers.push(alone.and_then(|mut answers| answers.pop().ok_or_else(unanswered)));
+                }
+                answers
+            }
+        }
+    }
+
+    /// Does the work, again if it collided with other work. A connection that is in doubt is given up.
+    pub async fn run<Q: ?Sized, T>(&self, on: &Q, work: LaneWork<Q, T>) -> Result<T, StoreError> {
+        for try_number in 1.. {
+            let mut lane = self.take().await?;
+            let fault = match timeout(ANSWER_TIMEOUT, work(&mut lane, on)).await {
+                Err(_) => return Err(no_answer()),
+                Ok(Ok(done)) => {
+                    self.give_back(lane);
+                    return Ok(done);
+                }
+                Ok(Err(fault)) => fault,
+            };
+            if fault.leaves_connection_usable() && roll_back(&mut lane.connection).await {
+                self.give_back(lane);
+            }
+            if !fault.is_collision() || try_number == TRIES_MAX {
+                return Err(fault.into_store_error());
+            }
+            tokio::time::sleep(PAUSE * try_number).await;
+        }
+        unreachable!("the tries are bounded")
+    }
+
+    async fn take(&self) -> Result<Lane, StoreError> {
+        loop {
+            let kept = {
+                let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
+                idle.as_mut().ok_or_else(closed)?.pop()
+            };
+            let Some(mut lane) = kept else { return self.connect().await };
+            let lives = lane.idle_since.elapsed() < TRUSTED_FOR
+                || matches!(timeout(CONNECT_TIMEOUT, lane.connection.ping()).await, Ok(Ok(())));
+            if lives {
+                return Ok(lane);
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Lane, StoreError> {
+        let connection = connect(&self.0.options).await?;
+        let shard = counts::shard(self.0.made.fetch_add(1, Ordering::Relaxed));
+        Ok(Lane { connection, shard, is_doubtful: false, idle_since: Instant::now() })
+    }
+
+    fn give_back(&self, mut lane: Lane) {
+        if lane.is_doubtful {
+            return;
+        }
+        lane.idle_since = Instant::now();
+        if let Some(idle) = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            idle.push(lane);
+        }
+    }
+
+    pub async fn close(&self) {
+        let idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        for lane in idle.unwrap_or_default() {
+            // The server notices that it is gone either way.
+            let _ = timeout(CONNECT_TIMEOUT, lane.connection.close()).await;
+        }
+    }
+}
+
+pub async fn connect(options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
+    match timeout(CONNECT_TIMEOUT, PgConnection::connect_with(options)).await {
+        Ok(connected) => connected.map_err(from_sqlx),
+        Err(_) => Err(StoreError::Unavailable("PostgreSQL does not answer".into())),
+    }
+}
+
+/// `false` when the connection is not to be used again.
+pub async fn roll_back(connection: &mut PgConnection) -> bool {
+    // Outside of a transaction this is a warning and no more.
+    let rolled_back = timeout(CONNECT_TIMEOUT, sqlx::query("ROLLBACK").execute(connection)).await;
+    matches!(rolled_back, Ok(Ok(_)))
+}
+
+pub fn no_answer() -> StoreError {
+    StoreError::Unavailable("PostgreSQL does not answer any more".into())
+}
+
+pub fn closed() -> StoreError {
+    StoreError::Unavailable("the store is closed".into())
+}

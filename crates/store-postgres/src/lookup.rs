@@ -1,0 +1,274 @@
+//! Reading emails back. A list looks at a bounded number of rows per call, along the index that fits its most
+//! telling filter, so that it answers quickly however many emails there are.
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use model::{CompanyId, Content, Email, EmailId, Event, Status};
+use sqlx::postgres::{PgArguments, PgPool, PgRow, Postgres};
+use sqlx::query::Query as SqlQuery;
+use sqlx::{AssertSqlSafe, Row as _};
+use store::record::damaged;
+use store::{Cursor, EmailFilter, Lookup, Page, StoreError, content_codec};
+use uuid::Uuid;
+
+use crate::PostgresStore;
+use crate::error::Fault;
+use crate::row::{self, at, clean, trouble};
+
+/// How many rows one page may cost when a filter matches few of them.
+const ROWS_LOOKED_AT_MAX: i64 = 20_000;
+
+#[async_trait]
+impl Lookup for PostgresStore {
+    async fn email(&self, company: CompanyId, id: EmailId) -> Result<Option<Email>, StoreError> {
+        self.read(email(&self.pool, company, id)).await
+    }
+
+    async fn emails(
+        &self,
+        company: CompanyId,
+        filter: &EmailFilter,
+        after: Option<&Cursor>,
+        limit: u32,
+    ) -> Result<Page<Email>, StoreError> {
+        self.read(Query::of(company, filter, after).page(&self.pool, limit)).await
+    }
+
+    async fn events(&self, company: CompanyId, id: EmailId) -> Result<Option<Vec<Event>>, StoreError> {
+        self.read(events(&self.pool, company, id)).await
+    }
+
+    async fn content(&self, company: CompanyId, id: EmailId) -> Result<Option<Content>, StoreError> {
+        self.read(content(&self.pool, company, id)).await
+    }
+
+    async fn company_of(&self, id: EmailId) -> Result<Option<CompanyId>, StoreError> {
+        self.read(async {
+            let sql = "SELECT company_id FROM email_outbox WHERE id = $1";
+            let row = sqlx::query(sql).bind(id.uuid()).fetch_optional(&self.pool).await?;
+            Ok(row.map(|row| row::company_id(&row, "company_id")).transpose()?)
+        })
+        .await
+    }
+}
+
+async fn email(pool: &PgPool, company: CompanyId, id: EmailId) -> Result<Option<Email>, Fault> {
+    let sql = format!(
+        "SELECT {}, q.due_at, q.lease_until FROM email_outbox o LEFT JOIN email_queue q ON q.email_id = o.id
+         WHERE o.id = $1 AND o.company_id = $2",
+        row::COLUMNS
+    );
+    let query = sqlx::query(AssertSqlSafe(sql)).bind(id.uuid()).bind(company.uuid());
+    let row = query.fetch_optional(pool).await?;
+    Ok(row.map(|row| row::record(&row)).transpose()?.map(store::record::Record::email))
+}
+
+/// In one statement: an email that is deleted meanwhile is there with its history or not at all.
+async fn events(pool: &PgPool, company: CompanyId, id: EmailId) -> Result<Option<Vec<Event>>, Fault> {
+    let rows = sqlx::query(
+        "SELECT e.type, e.created_at, e.metadata FROM email_outbox o LEFT JOIN events e ON e.email_id = o.id
+         WHERE o.id = $1 AND o.company_id = $2 ORDER BY e.id",
+    )
+    .bind(id.uuid())
+    .bind(company.uuid())
+    .fetch_all(pool)
+    .await?;
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let mut events = Vec::with_capacity(rows.len());
+    for row in &rows {
+        if let Some(kind) = row.try_get::<Option<&str>, _>("type")? {
+            events.push(event(row, kind)?);
+        }
+    }
+    Ok(Some(events))
+}
+
+fn event(row: &PgRow, kind: &str) -> Result<Event, Fault> {
+    let mut event =
+        Event::new(kind.parse().map_err(|_| damaged("an event"))?, row::moment(row, "created_at")?);
+    match row.try_get::<Option<serde_json::Value>, _>("metadata")? {
+        None => {}
+        Some(serde_json::Value::Object(metadata)) => event.metadata = metadata,
+        Some(_) => return Err(damaged("the metadata of an event").into()),
+    }
+    Ok(event)
+}
+
+async fn content(pool: &PgPool, company: CompanyId, id: EmailId) -> Result<Option<Content>, Fault> {
+    let row = sqlx::query(
+        "SELECT c.body FROM email_outbox o JOIN contents c ON c.email_id = o.id
+         WHERE o.id = $1 AND o.company_id = $2",
+    )
+    .bind(id.uuid())
+    .bind(company.uuid())
+    .fetch_optional(pool)
+    .await?;
+    let Some(row) = row else { return Ok(None) };
+    let content = content_codec::decode(row.try_get("body")?);
+    Ok(Some(content.map_err(|error| StoreError::Broken(error.to_string()))?))
+}
+
+/// Which rows a list is made of: `driving` picks them along one index, newest first, and `testing` leaves out those that
+/// do not fit. The statement names all values, so that there are few different statements.
+struct Query {
+    driving: &'static str,
+    testing: Vec<&'static str>,
+    company: Uuid,
+    before: Uuid,
+    tag: Option<String>,
+    external_id: Option<String>,
+    entity: Option<String>,
+    recipient: Option<String>,
+    recipient_id: Option<Uuid>,
+    to: Option<String>,
+    code: Option<String>,
+    status: Option<Status>,
+    since: Option<DateTime<Utc>>,
+    until: Option<DateTime<Utc>>,
+}
+
+/// The rows of a company, `{}` being one more condition, as ids.
+macro_rules! ids_where {
+    ($condition:literal) => {
+        concat!(
+            "SELECT id FROM email_outbox WHERE company_id = $1 AND id < $2 AND ",
+            $condition,
+            " ORDER BY id DESC LIMIT $13"
+        )
+    };
+}
+
+const BY_COMPANY: &str = ids_where!("true");
+const BY_EXTERNAL_ID: &str = ids_where!("external_id = $4");
+const BY_TAG: &str =
+    "SELECT email_id AS id FROM email_tags WHERE company_id = $1 AND email_id < $2 AND tag = $3
+     ORDER BY email_id DESC LIMIT $13";
+const BY_TO: &str = ids_where!("lower(to_email) = lower($8 COLLATE \"C\")");
+const BY_ENTITY: &str = ids_where!("entity_id = $5");
+const BY_CODE: &str = ids_where!("last_failure_code = $9");
+const BY_TROUBLE: &str = ids_where!("trouble = $10");
+/// Those that name the person either way, each once.
+const BY_RECIPIENT: &str = concat!(
+    "SELECT id FROM ((",
+    ids_where!("recipient_external_id = $6"),
+    ") UNION (",
+    ids_where!("recipient_id = $7"),
+    ")) AS either ORDER BY id DESC LIMIT $13"
+);
+
+impl Query {
+    fn of(company: CompanyId, filter: &EmailFilter, after: Option<&Cursor>) -> Self {
+        let text = |value: &Option<String>| value.as_deref().map(|text| clean(text).into_owned());
+        // In the order of how few rows they leave; the first that is wanted drives.
+        let conditions = [
+            (filter.external_id.is_some(), Some(BY_EXTERNAL_ID), "o.external_id = $4"),
+            (
+                filter.tag.is_some(),
+                Some(BY_TAG),
+                "EXISTS (SELECT 1 FROM email_tags t WHERE t.company_id = $1 AND t.tag = $3 AND t.email_id = o.id)",
+            ),
+            (filter.to.is_some(), Some(BY_TO), "lower(o.to_email) = lower($8 COLLATE \"C\")"),
+            (filter.entity.is_some(), Some(BY_ENTITY), "o.entity_id = $5"),
+            (filter.code.is_some(), Some(BY_CODE), "o.last_failure_code = $9"),
+            (
+                filter.recipient.is_some(),
+                Some(BY_RECIPIENT),
+                "(o.recipient_external_id = $6 OR o.recipient_id = $7)",
+            ),
+            (filter.status.is_some(), filter.status.and_then(trouble).map(|_| BY_TROUBLE), "o.status = $10"),
+            (filter.since.is_some(), None, "o.created_at >= $11"),
+            (filter.until.is_some(), None, "o.created_at < $12"),
+        ];
+        let mut driving = None;
+        let mut testing = Vec::new();
+        for (_, by_index, test) in conditions.into_iter().filter(|(wanted, _, _)| *wanted) {
+            match by_index {
+                Some(index) if driving.is_none() => driving = Some(index),
+                _ => testing.push(test),
+            }
+        }
+        Self {
+            driving: driving.unwrap_or(BY_COMPANY),
+            testing,
+            company: company.uuid(),
+            before: before(after),
+            tag: text(&filter.tag),
+            external_id: text(&filter.external_id),
+            entity: text(&filter.entity),
+            recipient_id: filter.recipient.as_deref().and_then(|text| text.parse().ok()),
+            recipient: text(&filter.recipient),
+            to: filter.to.as_ref().map(|to| clean(to.expose()).into_owned()),
+            code: text(&filter.code),
+            status: filter.status,
+            since: filter.since.map(at),
+            until: filter.until.map(at),
+        }
+    }
+
+    fn statement(&self) -> String {
+        let testing = if self.testing.is_empty() { "true".to_owned() } else { self.testing.join(" AND ") };
+        format!(
+            "SELECT {columns}, q.due_at, q.lease_until
+             FROM ({driving}) AS found
+                  CROSS JOIN LATERAL (SELECT * FROM email_outbox WHERE id = found.id) AS o
+                  LEFT JOIN LATERAL (SELECT due_at, lease_until FROM email_queue WHERE email_id = o.id) AS q ON true
+             WHERE {testing} ORDER BY found.id DESC LIMIT $14",
+            columns = row::COLUMNS,
+            driving = self.driving,
+        )
+    }
+
+    /// Where the look stopped, if it stopped before the end.
+    fn statement_of_end(&self) -> String {
+        format!("SELECT id FROM ({}) AS found ORDER BY id DESC LIMIT $14 OFFSET $13 - 1", self.driving)
+    }
+
+    fn bind<'q>(&self, sql: String, limit: i64) -> SqlQuery<'q, Postgres, PgArguments> {
+        sqlx::query(AssertSqlSafe(sql))
+            .bind(self.company)
+            .bind(self.before)
+            .bind(self.tag.clone())
+            .bind(self.external_id.clone())
+            .bind(self.entity.clone())
+            .bind(self.recipient.clone())
+            .bind(self.recipient_id)
+            .bind(self.to.clone())
+            .bind(self.code.clone())
+            .bind(self.status.map(Status::as_str))
+            .bind(self.since)
+            .bind(self.until)
+            .bind(ROWS_LOOKED_AT_MAX)
+            .bind(limit)
+    }
+
+    async fn page(self, pool: &PgPool, limit: u32) -> Result<Page<Email>, Fault> {
+        let rows = self.bind(self.statement(), i64::from(limit) + 1).fetch_all(pool).await?;
+        let mut items = Vec::with_capacity(rows.len());
+        for row in rows.iter().take(limit as usize) {
+            items.push(row::record(row)?.email());
+        }
+        let next = if rows.len() > limit as usize {
+            items.last().map(|email| email.id.uuid())
+        } else if self.testing.is_empty() {
+            None
+        } else {
+            let end = self.bind(self.statement_of_end(), 1).fetch_optional(pool).await?;
+            end.map(|row| row.try_get("id")).transpose()?
+        };
+        Ok(Page { items, next: next.map(cursor) })
+    }
+}
+
+pub fn cursor(id: Uuid) -> Cursor {
+    Cursor(id.to_string())
+}
+
+/// Emails below this are still to come. A cursor that is none of ours ends the list.
+pub fn before(after: Option<&Cursor>) -> Uuid {
+    after.map_or(Uuid::max(), |cursor| cursor.0.parse().unwrap_or(Uuid::nil()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,387 @@
+//! From the start of an attempt to its recorded end, many at a time: every write here names status, fence and version.
+//!
+//! The rows of emails in flight are locked in email_outbox first and then in email_queue, each in the order of their ids.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use model::attempt::LostLease;
+use model::{EmailId, Guard, Timestamp, WorkerId};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _};
+use store::change::{Change, late_result};
+use store::group::{Group, GroupSize};
+use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
+use uuid::Uuid;
+
+use crate::PostgresStore;
+use crate::error::Fault;
+use crate::lane::{Lane, Lanes};
+use crate::row::{self, History, at, clean, signed, trouble};
+use crate::wake::Wake;
+
+/// One lane each: what comes while it waits for its sync to disk makes the next group larger, and larger groups are
+/// cheaper.
+const SIZE: GroupSize = GroupSize { lanes: 1, group_max: 256, waiting_max: 8_192 };
+
+/// `IS TRUE` keeps the planner from making a loop of what is a look into a hash table.
+const BEGIN: &str = "WITH start AS (
+         SELECT * FROM UNNEST($1::integer[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::timestamptz[])
+             AS start (number, id, fence, version, provider, now)
+     ), begun AS (
+         UPDATE email_outbox o
+         SET at_provider = true, provider = start.provider, version = o.version + 1, updated_at = start.now
+         FROM start
+         WHERE o.id = start.id AND o.status = 'PROCESSING' AND o.fence = start.fence AND o.version = start.version
+           AND NOT o.at_provider
+         RETURNING start.number
+     ), history AS (
+         INSERT INTO events (email_id, type, created_at, metadata)
+         SELECT email_id, type, created_at, metadata::jsonb
+         FROM UNNEST($7::integer[], $8::uuid[], $9::text[], $10::timestamptz[], $11::text[])
+              WITH ORDINALITY AS event (number, email_id, type, created_at, metadata, line)
+         WHERE (number IN (SELECT number FROM begun)) IS TRUE
+         ORDER BY line
+     )
+     SELECT number FROM begun";
+
+/// What is NULL in an array stays as it is in the row, but for `due_at` and `dead_at`, which are set or cleared.
+const SETTLE: &str = "WITH given AS (
+         SELECT * FROM UNNEST($1::integer[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::text[],
+                 $7::integer[], $8::integer[], $9::boolean[], $10::bigint[], $11::timestamptz[], $12::timestamptz[],
+                 $13::timestamptz[], $14::timestamptz[], $15::text[], $16::text[], $17::text[], $18::text[],
+                 $19::text[], $20::bigint[])
+             AS given (number, id, fence, version, status, trouble, starts_given_back, attempts_given_back,
+                 outcome_unknown, due_at, now, sent_at, failed_at, dead_at, code, category, reason, provider,
+                 provider_message_id, duration_ms)
+     ), settled AS (
+         UPDATE email_outbox o
+         SET status = given.status, trouble = given.trouble, version = o.version + 1, at_provider = false,
+             unfinished_starts = coalesce(o.unfinished_starts - given.starts_given_back, 0),
+             attempts = o.attempts - given.attempts_given_back,
+             outcome_unknown = o.outcome_unknown OR given.outcome_unknown,
+             updated_at = given.now, sent_at = coalesce(given.sent_at, o.sent_at),
+             failed_at = coalesce(given.failed_at, o.failed_at), dead_at = given.dead_at,
+             last_failure_code = coalesce(given.code, o.last_failure_code),
+             last_failure_category = coalesce(given.category, o.last_failure_category),
+             last_failure_reason = coalesce(given.reason, o.last_failure_reason),
+             last_failure_at = CASE WHEN given.code IS NULL THEN o.last_failure_at ELSE given.now END,
+             provider = coalesce(given.provider, o.provider),
+             provider_message_id = coalesce(given.provider_message_id, o.provider_message_id),
+             duration_ms = coalesce(given.duration_ms, o.duration_ms)
+         FROM given
+         WHERE o.id = given.id AND o.status = 'PROCESSING' AND o.fence = given.fence AND o.version = given.version
+         RETURNING given.number, o.id, o.status, given.due_at
+     ), ended AS (
+         DELETE FROM email_queue q USING settled WHERE q.email_id = settled.id AND settled.due_at IS NULL
+     ), waiting AS (
+         UPDATE email_queue q
+         SET due_at = settled.due_at, lease_until = NULL, lease_owner = NULL,
+             retrying = settled.status = 'RETRY_SCHEDULED'
+         FROM settled WHERE q.email_id = settled.id AND settled.due_at IS NOT NULL
+     ), history AS (
+         INSERT INTO events (email_id, type, created_at, metadata)
+         SELECT email_id, type, created_at, metadata::jsonb
+         FROM UNNEST($21::integer[], $22::uuid[], $23::text[], $24::timestamptz[], $25::text[])
+              WITH ORDINALITY AS event (number, email_id, type, created_at, metadata, line)
+         WHERE (number IN (SELECT number FROM settled)) IS TRUE
+         ORDER BY line
+     ), counts AS (
+         INSERT INTO status_counts (status, shard, emails)
+         SELECT status, $26, sum(change) FROM (
+             SELECT status, 1 AS change FROM settled UNION ALL SELECT 'PROCESSING', -1 FROM settled
+         ) AS change GROUP BY status ORDER BY status
+         ON CONFLICT (status, shard) DO UPDATE SET emails = status_counts.emails + excluded.emails
+     )
+     SELECT number FROM settled";
+
+/// Which of the sweep's leases still stand as it saw them; nobody renews or ends those until the commit.
+const LOCK_SWEPT: &str = "WITH mine AS (
+         SELECT o.id, seen.number, seen.lease_seen
+         FROM UNNEST($1::integer[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[])
+                  AS seen (number, id, fence, version, lease_seen)
+              JOIN email_outbox o ON o.id = seen.id
+         WHERE o.status = 'PROCESSING' AND o.fence = seen.fence AND o.version = seen.version
+         ORDER BY o.id FOR UPDATE OF o
+     )
+     SELECT mine.number FROM mine JOIN email_queue q ON q.email_id = mine.id
+     WHERE q.lease_until = mine.lease_seen FOR UPDATE OF q";
+
+/// Of those that are no longer there nothing is kept.
+const KEEP_LATE: &str = "INSERT INTO events (email_id, type, created_at, metadata)
+     SELECT email_id, type, created_at, metadata::jsonb
+     FROM UNNEST($1::uuid[], $2::text[], $3::timestamptz[], $4::text[])
+          WITH ORDINALITY AS event (email_id, type, created_at, metadata, line)
+     WHERE EXISTS (SELECT 1 FROM email_outbox o WHERE o.id = email_id)
+     ORDER BY line";
+
+pub fn group_of_begins(lanes: Lanes) -> Group<AttemptStart, Begun> {
+    Group::start(SIZE, move |starts| {
+        let lanes = lanes.clone();
+        Box::pin(async move { lanes.answer(starts, |lane, starts| Box::pin(begin(lane, starts))).await })
+    })
+}
+
+pub fn group_of_settlements(lanes: Lanes, wake: Arc<Wake>) -> Group<Settlement, Settled> {
+    Group::start(SIZE, move |settlements| {
+        let (lanes, wake) = (lanes.clone(), Arc::clone(&wake));
+        Box::pin(async move {
+            let makes_due = settlements.iter().any(makes_due);
+            let settled =
+                lanes.answer(settlements, |lane, settlements| Box::pin(settle(lane, settlements))).await;
+            if makes_due {
+                wake.made_due();
+            }
+            settled
+        })
+    })
+}
+
+/// The email waits again and is due at once.
+fn makes_due(settlement: &Settlement) -> bool {
+    let due_at = Change::of(settlement).ok().and_then(|change| change.due_at);
+    due_at.is_some_and(|due_at| due_at <= settlement.now)
+}
+
+/// The places of `guards` in the order of their ids, in which everybody locks rows.
+fn in_order_of_ids<'a>(guards: impl Iterator<Item = &'a Guard>) -> Vec<usize> {
+    let mut places: Vec<(EmailId, usize)> =
+        guards.enumerate().map(|(place, guard)| (guard.id, place)).collect();
+    places.sort_unstable();
+    places.into_iter().map(|(_, place)| place).collect()
+}
+
+fn number(place: usize) -> i32 {
+    i32::try_from(place).unwrap_or(i32::MAX)
+}
+
+async fn begin(lane: &mut Lane, starts: &[AttemptStart]) -> Result<Vec<Begun>, Fault> {
+    let order = in_order_of_ids(starts.iter().map(|start| &start.guard));
+    let each = || order.iter().map(|&place| &starts[place]);
+    let mut history = History::default();
+    for &place in &order {
+        for event in &starts[place].events {
+            history.add(place, starts[place].guard.id, event);
+        }
+    }
+    let rows = sqlx::query(BEGIN)
+        .bind(order.iter().map(|&place| number(place)).collect::<Vec<_>>())
+        .bind(each().map(|start| start.guard.id.uuid()).collect::<Vec<_>>())
+        .bind(each().map(|start| signed(start.guard.fence)).collect::<Vec<_>>())
+        .bind(each().map(|start| signed(start.guard.version)).collect::<Vec<_>>())
+        .bind(each().map(|start| clean(&start.provider)).collect::<Vec<_>>())
+        .bind(each().map(|start| at(start.now)).collect::<Vec<_>>())
+        .bind(history.of)
+        .bind(history.ids)
+        .bind(history.types)
+        .bind(history.times)
+        .bind(history.metadata)
+        .fetch_all(&mut lane.connection)
+        .await?;
+    let begun = numbers(rows)?;
+    let answer = |(place, start): (usize, &AttemptStart)| {
+        if begun.contains(&place) {
+            Begun::Yes(Guard { version: start.guard.version + 1, ..start.guard })
+        } else {
+            Begun::Lost
+        }
+    };
+    Ok(starts.iter().enumerate().map(answer).collect())
+}
+
+fn numbers(rows: Vec<sqlx::postgres::PgRow>) -> Result<HashSet<usize>, Fault> {
+    let read =
+        |row: &sqlx::postgres::PgRow| Ok(usize::try_from(row.try_get::<i32, _>(0)?).unwrap_or(usize::MAX));
+    rows.iter().map(read).collect()
+}
+
+pub async fn settle(lane: &mut Lane, settlements: &[Settlement]) -> Result<Vec<Settled>, Fault> {
+    let is_swept = |settlement: &Settlement| settlement.by != SettledBy::Worker;
+    let connection = &mut lane.connection;
+    let mut order = in_order_of_ids(settlements.iter().map(|settlement| &settlement.guard));
+    let has_swept = settlements.iter().any(is_swept);
+    if has_swept {
+        sqlx::query("BEGIN").execute(&mut *connection).await?;
+        let standing = lock_swept(connection, settlements, &order).await?;
+        order.retain(|place| !is_swept(&settlements[*place]) || standing.contains(place));
+    }
+    let settled = apply(connection, lane.shard, settlements, &order).await?;
+    let late = settlements.iter().enumerate();
+    let late = late.filter(|(place, settlement)| !settled.contains(place) && !is_swept(settlement));
+    keep_late(connection, late.map(|(_, settlement)| settlement)).await?;
+    if has_swept {
+        sqlx::query("COMMIT").execute(&mut *connection).await?;
+    }
+    let answer = |(place, settlement): (usize, &Settlement)| {
+        Ok(if settled.contains(&place) { Settled::Done(Change::of(settlement)?.to) } else { Settled::Late })
+    };
+    settlements.iter().enumerate().map(answer).collect()
+}
+
+async fn lock_swept(
+    connection: &mut PgConnection,
+    settlements: &[Settlement],
+    order: &[usize],
+) -> Result<HashSet<usize>, Fault> {
+    let lease_seen = |place: &usize| match settlements[*place].by {
+        SettledBy::Sweep { lease_seen } => Some((*place, settlements[*place].guard, lease_seen)),
+        SettledBy::Worker => None,
+    };
+    let swept: Vec<(usize, Guard, Timestamp)> = order.iter().filter_map(lease_seen).collect();
+    let rows = sqlx::query(LOCK_SWEPT)
+        .bind(swept.iter().map(|(place, _, _)| number(*place)).collect::<Vec<_>>())
+        .bind(swept.iter().map(|(_, guard, _)| guard.id.uuid()).collect::<Vec<_>>())
+        .bind(swept.iter().map(|(_, guard, _)| signed(guard.fence)).collect::<Vec<_>>())
+        .bind(swept.iter().map(|(_, guard, _)| signed(guard.version)).collect::<Vec<_>>())
+        .bind(swept.iter().map(|(_, _, lease_seen)| lease_seen.millis()).collect::<Vec<_>>())
+        .fetch_all(connection)
+        .await?;
+    numbers(rows)
+}
+
+/// Changes the rows that are still as their workers knew them; gives back the places of those.
+async fn apply(
+    connection: &mut PgConnection,
+    shard: i16,
+    settlements: &[Settlement],
+    order: &[usize],
+) -> Result<HashSet<usize>, Fault> {
+    let mut changes = Vec::with_capacity(order.len());
+    let mut history = History::default();
+    for &place in order {
+        let settlement = &settlements[place];
+        changes.push((place, settlement, Change::of(settlement)?));
+        for event in &settlement.events {
+            history.add(place, settlement.guard.id, event);
+        }
+    }
+    let each = || changes.iter().map(|(_, _, change)| change);
+    let guards = || changes.iter().map(|(_, settlement, _)| &settlement.guard);
+    let failures = || each().map(|change| change.failure);
+    let count = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
+    let rows = sqlx::query(SETTLE)
+        .bind(changes.iter().map(|(place, _, _)| number(*place)).collect::<Vec<_>>())
+        .bind(guards().map(|guard| guard.id.uuid()).collect::<Vec<_>>())
+        .bind(guards().map(|guard| signed(guard.fence)).collect::<Vec<_>>())
+        .bind(guards().map(|guard| signed(guard.version)).collect::<Vec<_>>())
+        .bind(each().map(|change| change.to.as_str()).collect::<Vec<_>>())
+        .bind(each().map(|change| trouble(change.to)).collect::<Vec<_>>())
+        .bind(each().map(|change| change.starts_given_back.map(count)).collect::<Vec<_>>())
+        .bind(each().map(|change| count(change.attempts_given_back)).collect::<Vec<_>>())
+        .bind(each().map(|change| change.outcome_unknown).collect::<Vec<_>>())
+        .bind(each().map(|change| change.due_at.map(Timestamp::millis)).collect::<Vec<_>>())
+        .bind(changes.iter().map(|(_, settlement, _)| at(settlement.now)).collect::<Vec<_>>())
+        .bind(each().map(|change| change.sent_at.map(at)).collect::<Vec<_>>())
+        .bind(each().map(|change| change.failed_at.map(at)).collect::<Vec<_>>())
+        .bind(each().map(|change| change.dead_at.map(at)).collect::<Vec<_>>())
+        .bind(failures().map(|failure| failure.map(|failure| failure.code.as_str())).collect::<Vec<_>>())
+        .bind(failures().map(|failure| failure.map(|failure| failure.category.as_str())).collect::<Vec<_>>())
+        .bind(failures().map(|failure| failure.map(|failure| clean(&failure.message))).collect::<Vec<_>>())
+        .bind(each().map(|change| change.provider.map(clean)).collect::<Vec<_>>())
+        .bind(each().map(|change| change.provider_message_id.map(clean)).collect::<Vec<_>>())
+        .bind(each().map(|change| change.duration_ms.map(signed)).collect::<Vec<_>>())
+        .bind(history.of)
+        .bind(history.ids)
+        .bind(history.types)
+        .bind(history.times)
+        .bind(history.metadata)
+        .bind(shard)
+        .fetch_all(connection)
+        .await?;
+    numbers(rows)
+}
+
+async fn keep_late(
+    connection: &mut PgConnection,
+    late: impl Iterator<Item = &Settlement>,
+) -> Result<(), Fault> {
+    let mut history = History::default();
+    for settlement in late {
+        history.add(0, settlement.guard.id, &late_result(settlement));
+    }
+    if !history.ids.is_empty() {
+        sqlx::query(KEEP_LATE)
+            .bind(history.ids)
+            .bind(history.types)
+            .bind(history.times)
+            .bind(history.metadata)
+            .execute(connection)
+            .await?;
+    }
+    Ok(())
+}
+
+impl PostgresStore {
+    /// Returns those whose lease is no longer the owner's.
+    pub(crate) async fn renew_leases(
+        &self,
+        owner: WorkerId,
+        guards: Vec<Guard>,
+        until: Timestamp,
+    ) -> Result<Vec<EmailId>, StoreError> {
+        let renewed = self.write((owner, guards.clone(), until), |connection, (owner, guards, until)| {
+            Box::pin(renew(connection, *owner, guards, *until))
+        });
+        let renewed = renewed.await?;
+        let is_lost = |guard: &&Guard| !renewed.contains(&(guard.id.uuid(), signed(guard.fence)));
+        Ok(guards.iter().filter(is_lost).map(|guard| guard.id).collect())
+    }
+
+    pub(crate) async fn find_lost_leases(
+        &self,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<LostLease>, StoreError> {
+        let sql = format!(
+            "SELECT {}, q.due_at, q.lease_until
+             FROM email_queue q JOIN email_outbox o ON o.id = q.email_id
+             WHERE q.due_at IS NULL AND q.lease_until < $1 AND o.status = 'PROCESSING' LIMIT $2",
+            row::COLUMNS
+        );
+        self.read(async {
+            let query = sqlx::query(AssertSqlSafe(sql)).bind(now.millis()).bind(i64::from(limit));
+            let rows = query.fetch_all(&self.pool).await?;
+            rows.iter().map(|row| Ok(row::record(row)?.lost_lease()?)).collect()
+        })
+        .await
+    }
+}
+
+async fn renew(
+    connection: &mut PgConnection,
+    owner: WorkerId,
+    guards: &[Guard],
+    until: Timestamp,
+) -> Result<HashSet<(Uuid, i64)>, Fault> {
+    let mut guards = guards.to_vec();
+    guards.sort_unstable_by_key(|guard| guard.id);
+    let rows = sqlx::query(
+        "UPDATE email_queue q SET lease_until = greatest(q.lease_until, $4)
+         FROM (SELECT q.email_id FROM email_queue q
+                    JOIN UNNEST($1::uuid[], $2::bigint[]) AS mine (id, fence) ON q.email_id = mine.id
+               WHERE q.due_at IS NULL AND q.lease_owner = $3 AND q.fence = mine.fence
+               ORDER BY q.email_id FOR UPDATE OF q) AS mine
+         WHERE q.email_id = mine.email_id
+         RETURNING q.email_id, q.fence",
+    )
+    .bind(guards.iter().map(|guard| guard.id.uuid()).collect::<Vec<_>>())
+    .bind(guards.iter().map(|guard| signed(guard.fence)).collect::<Vec<_>>())
+    .bind(owner.uuid())
+    .bind(until.millis())
+    .fetch_all(connection)
+    .await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}
+
+/// The leases of a worker that went end now, so that they are taken over at once.
+pub async fn end_leases(connection: &mut PgConnection, owner: WorkerId) -> Result<(), Fault> {
+    sqlx::query(
+        "UPDATE email_queue q SET lease_until = 0
+         FROM (SELECT email_id FROM email_queue WHERE due_at IS NULL AND lease_owner = $1
+               ORDER BY email_id FOR UPDATE) AS left_behind
+         WHERE q.email_id = left_behind.email_id",
+    )
+    .bind(owner.uuid())
+    .execute(connection)
+    .await?;
+    Ok(())
+}

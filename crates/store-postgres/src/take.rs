@@ -1,0 +1,245 @@
+//! The two statements of a claim: which companies have something due, and taking it.
+
+use model::{Claim, Timestamp};
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row as _};
+use store::{ClaimRequest, StoreError};
+use uuid::Uuid;
+
+use crate::error::Fault;
+use crate::lane::Lane;
+use crate::row::{self, at, signed};
+
+/// How many companies it looks at once it has found one, passing over those whose emails are due later; the next claim
+/// goes on from there.
+const LOOKS_MIN: i64 = 256;
+/// How many it looks at while it has found none, so that an empty claim means that nothing is due.
+const LOOKS_MAX: i64 = 20_000;
+
+/// Hops from company to company, from the cursor to the end and from the beginning to the cursor. Each hop is a look at
+/// one entry of the index, and so is each of the ten priorities. Priorities are not told apart by the order of the index
+/// alone: a company may have a million emails of its first priority that are due tomorrow.
+const FIND: &str = "WITH RECURSIVE hop (company_id, lap, looks, found, is_due, weight, is_limited) AS (
+         SELECT $1::uuid, 0, 0::bigint, 0::bigint, false, NULL::bigint, NULL::boolean
+       UNION ALL
+         SELECT next.company_id, next.lap, hop.looks + 1, hop.found + coalesce(company.is_due, false)::integer,
+                coalesce(company.is_due, false), company.weight, company.is_limited
+         FROM hop
+         CROSS JOIN LATERAL (
+             (SELECT q.company_id, hop.lap FROM email_queue q
+              WHERE q.due_at IS NOT NULL AND q.company_id > hop.company_id AND (hop.lap = 0 OR q.company_id <= $1)
+              ORDER BY q.company_id LIMIT 1)
+             UNION ALL
+             (SELECT q.company_id, 1 FROM email_queue q
+              WHERE q.due_at IS NOT NULL AND q.company_id <= $1 AND hop.lap = 0
+              ORDER BY q.company_id LIMIT 1)
+             LIMIT 1
+         ) AS next
+         LEFT JOIN LATERAL (
+             SELECT c.weight, c.concurrency_max IS NOT NULL OR c.rate_per_sec IS NOT NULL AS is_limited,
+                    EXISTS (
+                        SELECT 1 FROM generate_series(1, 10) AS lane (priority)
+                        WHERE EXISTS (
+                            SELECT 1 FROM email_queue q
+                            WHERE q.company_id = c.id AND q.priority = lane.priority AND q.due_at IS NOT NULL
+                              AND q.due_at <= $2)
+                    ) AS is_due
+             FROM companies c WHERE c.id = next.company_id AND c.disabled_at IS NULL
+         ) AS company ON true
+         WHERE hop.looks < $4 AND hop.found < $3 AND (hop.looks < $5 OR hop.found = 0)
+     )
+     SELECT company_id, is_due, weight, is_limited, looks, found
+     FROM hop WHERE is_due OR looks = (SELECT max(looks) FROM hop)
+     ORDER BY looks";
+
+/// The limits stand in the order of the rows: no more rows are locked than looked at, since each is fetched only when
+/// it is its turn. Those beyond the share or the size stay as they are. What was locked by others is passed over.
+macro_rules! take_statement {
+    () => {
+        "WITH share AS (
+             SELECT * FROM UNNEST($1::uuid[], $2::integer[], $3::integer[])
+                 WITH ORDINALITY AS share (company_id, share, looks, turn)
+         ), looked_at AS MATERIALIZED (
+             SELECT share.turn, share.share, due.email_id, due.priority, due.due_at, due.size_bytes, due.retrying,
+                    due.expires_at <= $4 AS is_over
+             FROM share
+             CROSS JOIN LATERAL (
+                 SELECT queued.*
+                 FROM generate_series(1, 10) AS lane (priority)
+                 CROSS JOIN LATERAL (
+                     SELECT q.* FROM email_queue q
+                     WHERE q.company_id = share.company_id AND q.priority = lane.priority
+                       AND q.due_at IS NOT NULL AND q.due_at <= $4
+                     ORDER BY q.due_at, q.email_id LIMIT share.looks
+                     FOR UPDATE SKIP LOCKED
+                 ) AS queued
+                 LIMIT share.looks
+             ) AS due
+         ), within_share AS (
+             SELECT *, sum(size_bytes) OVER (ORDER BY turn, priority, due_at, email_id
+                                             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS size_before
+             FROM (
+                 SELECT *, row_number() OVER (PARTITION BY turn ORDER BY priority, due_at, email_id) AS place
+                 FROM looked_at WHERE NOT is_over
+             ) AS fit WHERE place <= share
+         ), chosen AS (
+             SELECT turn, place, email_id, retrying FROM within_share WHERE coalesce(size_before, 0) < $5
+             ORDER BY email_id
+         ), claimed AS (
+             UPDATE email_outbox o
+             SET status = 'PROCESSING', trouble = NULL, version = o.version + 1, fence = o.fence + 1,
+                 attempts = o.attempts + 1, unfinished_starts = o.unfinished_starts + 1, at_provider = false,
+                 updated_at = $6
+             FROM chosen
+             WHERE o.id = chosen.email_id AND o.status IN ('ENQUEUED', 'RETRY_SCHEDULED')
+             RETURNING chosen.turn, chosen.place, chosen.retrying, {columns}
+         ), leased AS (
+             UPDATE email_queue q
+             SET due_at = NULL, lease_until = $7, lease_owner = $8, fence = claimed.fence, retrying = false
+             FROM claimed WHERE q.email_id = claimed.id
+         ), ended AS (
+             UPDATE email_outbox o
+             SET status = 'EXPIRED', trouble = 'EXPIRED', version = o.version + 1, updated_at = $6, dead_at = NULL
+             FROM (SELECT email_id, retrying FROM looked_at WHERE is_over ORDER BY email_id) AS looked_at
+             WHERE o.id = looked_at.email_id AND o.status IN ('ENQUEUED', 'RETRY_SCHEDULED')
+             RETURNING o.id, looked_at.retrying
+         ), removed AS (
+             DELETE FROM email_queue q USING ended WHERE q.email_id = ended.id
+         ), history AS (
+             INSERT INTO events (email_id, type, created_at, metadata)
+             SELECT id, 'RECEIVED', $6, jsonb_build_object('attempt', attempts) FROM claimed
+             UNION ALL SELECT id, 'EXPIRED', $6, NULL FROM ended
+         ), counts AS (
+             INSERT INTO status_counts (status, shard, emails)
+             SELECT status, $9, sum(change) FROM (
+                 SELECT 'PROCESSING' AS status, 1 AS change FROM claimed
+                 UNION ALL SELECT CASE WHEN retrying THEN 'RETRY_SCHEDULED' ELSE 'ENQUEUED' END, -1 FROM claimed
+                 UNION ALL SELECT 'EXPIRED', 1 FROM ended
+                 UNION ALL SELECT CASE WHEN retrying THEN 'RETRY_SCHEDULED' ELSE 'ENQUEUED' END, -1 FROM ended
+             ) AS change GROUP BY status ORDER BY status
+             ON CONFLICT (status, shard) DO UPDATE SET emails = status_counts.emails + excluded.emails
+         )
+         SELECT share.turn, share.looked_at, share.expired, NULL::bigint AS due_at, $7 AS lease_until, claimed.*
+         FROM (
+             SELECT turn, (SELECT count(*) FROM looked_at WHERE looked_at.turn = share.turn) AS looked_at,
+                    (SELECT count(*) FROM looked_at WHERE looked_at.turn = share.turn AND is_over) AS expired
+             FROM share
+         ) AS share
+         LEFT JOIN claimed ON claimed.turn = share.turn
+         ORDER BY share.turn, claimed.place"
+    };
+}
+
+fn take_sql() -> &'static str {
+    static SQL: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    SQL.get_or_init(|| format!(take_statement!(), columns = row::COLUMNS))
+}
+
+/// A company with due emails.
+pub struct Found {
+    pub id: Uuid,
+    pub weight: u32,
+    pub is_limited: bool,
+}
+
+pub struct Page {
+    pub companies: Vec<Found>,
+    /// Where the next page begins; `None` when nothing is waiting at all.
+    pub last: Option<Uuid>,
+    /// Every company that has something waiting was looked at.
+    pub is_whole_round: bool,
+}
+
+pub async fn find(
+    connection: &mut PgConnection,
+    after: Uuid,
+    wanted: u32,
+    now: Timestamp,
+) -> Result<Page, Fault> {
+    let rows = sqlx::query(FIND)
+        .bind(after)
+        .bind(now.millis())
+        .bind(i64::from(wanted))
+        .bind(LOOKS_MAX)
+        .bind(LOOKS_MIN)
+        .fetch_all(connection)
+        .await?;
+    let mut page = Page { companies: Vec::new(), last: None, is_whole_round: true };
+    for row in &rows {
+        let (looks, found): (i64, i64) = (row.try_get("looks")?, row.try_get("found")?);
+        let id = row.try_get("company_id")?;
+        if looks > 0 {
+            page.last = Some(id);
+        }
+        if row.try_get("is_due")? {
+            let weight: i64 = row.try_get("weight")?;
+            let weight = u32::try_from(weight).unwrap_or(u32::MAX);
+            page.companies.push(Found { id, weight, is_limited: row.try_get("is_limited")? });
+        }
+        page.is_whole_round =
+            looks < LOOKS_MAX && found < i64::from(wanted) && (looks < LOOKS_MIN || found == 0);
+    }
+    Ok(page)
+}
+
+/// What is asked of one company.
+pub struct Asked {
+    /// Its place among the candidates.
+    pub place: usize,
+    pub company: Uuid,
+    pub share: u32,
+    /// How many emails may be looked at for it.
+    pub looks: u32,
+}
+
+#[derive(Default)]
+pub struct Taken {
+    pub claims: Vec<Claim>,
+    pub looked_at: u32,
+    pub expired: u32,
+    pub size_bytes: u64,
+}
+
+/// Takes emails of these companies; gives as many answers as were asked.
+pub async fn take(
+    lane: &mut Lane,
+    request: &ClaimRequest,
+    asked: &[Asked],
+    size_bytes: u64,
+) -> Result<Vec<Taken>, Fault> {
+    let number = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
+    let rows = sqlx::query(take_sql())
+        .bind(asked.iter().map(|asked| asked.company).collect::<Vec<_>>())
+        .bind(asked.iter().map(|asked| number(asked.share)).collect::<Vec<_>>())
+        .bind(asked.iter().map(|asked| number(asked.looks)).collect::<Vec<_>>())
+        .bind(request.now.millis())
+        .bind(signed(request.size_bytes_max.saturating_sub(size_bytes)))
+        .bind(at(request.now))
+        .bind(request.lease_until.millis())
+        .bind(request.owner.uuid())
+        .bind(lane.shard)
+        .fetch_all(&mut lane.connection)
+        .await?;
+    let mut taken: Vec<Taken> = asked.iter().map(|_| Taken::default()).collect();
+    for row in &rows {
+        let turn: i64 = row.try_get(0)?;
+        let place = usize::try_from(turn - 1).unwrap_or(usize::MAX);
+        let unasked = || StoreError::Broken("a claim answered what was not asked".into());
+        add(taken.get_mut(place).ok_or_else(unasked)?, row, request.now)?;
+    }
+    Ok(taken)
+}
+
+fn add(taken: &mut Taken, row: &PgRow, now: Timestamp) -> Result<(), Fault> {
+    let count = |name: &str| -> Result<u32, sqlx::Error> {
+        Ok(u32::try_from(row.try_get::<i64, _>(name)?).unwrap_or(u32::MAX))
+    };
+    taken.looked_at = count("looked_at")?;
+    taken.expired = count("expired")?;
+    if row.try_get::<Option<Uuid>, _>("id")?.is_some() {
+        let record = row::record(row)?;
+        taken.size_bytes += record.size_bytes;
+        taken.claims.push(record.claim(now)?);
+    }
+    Ok(())
+}
