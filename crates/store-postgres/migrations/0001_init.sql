@@ -102,6 +102,8 @@ CREATE TABLE email_outbox (
     external_id           text COLLATE "C",
     entity_id             text COLLATE "C",
     recipient_external_id text COLLATE "C",
+    -- As in email_queue, for when it enters the queue again.
+    route                 text COLLATE "C" NOT NULL,
     -- Where the content is: 'db:' is the table `contents`.
     content_ref           text COLLATE "C" NOT NULL,
     -- What no query looks at, as JSON.
@@ -147,7 +149,9 @@ CREATE TABLE email_queue (
     fence       bigint NOT NULL DEFAULT 0,
     priority    smallint NOT NULL,
     -- RETRY_SCHEDULED, not ENQUEUED.
-    retrying    boolean NOT NULL DEFAULT false
+    retrying    boolean NOT NULL DEFAULT false,
+    -- The list of its providers: those of a provider in trouble wait apart and cost the others nothing.
+    route       text COLLATE "C" NOT NULL
 ) WITH (
     -- Every row is updated once and deleted soon: the table is as small as the backlog only if vacuum comes often, and
     -- claims read its dead index entries until then. It costs little, since there is little to read.
@@ -159,7 +163,7 @@ CREATE TABLE email_queue (
     autovacuum_analyze_scale_factor = 0.05,
     autovacuum_analyze_threshold = 1000
 );
-CREATE INDEX queue_waiting ON email_queue (company_id, priority, due_at, email_id) WHERE due_at IS NOT NULL;
+CREATE INDEX queue_waiting ON email_queue (route, company_id, priority, due_at, email_id) WHERE due_at IS NOT NULL;
 CREATE INDEX queue_expiring ON email_queue (expires_at) WHERE due_at IS NOT NULL;
 -- Without the end of the lease, so that renewing one touches no index: in flight is never more than the workers hold.
 CREATE INDEX queue_in_flight ON email_queue (company_id) WHERE due_at IS NULL;
@@ -227,6 +231,14 @@ CREATE TABLE company_rates (
     starts     text NOT NULL
 ) WITH (fillfactor = 50);
 
+-- What all processes know of a provider (version 0: nothing yet), and the starts of calls to it within the last second.
+CREATE TABLE provider_notes (
+    provider text COLLATE "C" PRIMARY KEY,
+    version  bigint NOT NULL DEFAULT 0,
+    note     text NOT NULL DEFAULT '',
+    starts   text NOT NULL DEFAULT ''
+) WITH (fillfactor = 50);
+
 -- How many emails have each status, kept by every write: asking costs the same at any size. Several rows per status, so
 -- that transactions side by side seldom want the same one; the last thing a transaction writes, in the order of the
 -- statuses, so that they never wait for each other in a circle.
@@ -276,6 +288,7 @@ ALTER TABLE events ENABLE ROW LEVEL SECURITY;
 ALTER TABLE idempotency_keys ENABLE ROW LEVEL SECURITY;
 ALTER TABLE company_days ENABLE ROW LEVEL SECURITY;
 ALTER TABLE company_rates ENABLE ROW LEVEL SECURITY;
+ALTER TABLE provider_notes ENABLE ROW LEVEL SECURITY;
 ALTER TABLE status_counts ENABLE ROW LEVEL SECURITY;
 ALTER TABLE reporting_roles ENABLE ROW LEVEL SECURITY;
 

@@ -18,6 +18,7 @@ mod intake;
 mod lane;
 mod lookup;
 mod outbox;
+mod providers;
 mod recipients;
 mod row;
 mod schema;

@@ -166,7 +166,7 @@ async fn standing(
         .bind(company.uuid())
         .fetch_optional(connection)
         .await?;
-    Ok(row.map(|row| Ok::<_, Fault>((row::status(&row)?, row.try_get("at_provider")?))).transpose()?)
+    row.map(|row| Ok((row::status(&row)?, row.try_get("at_provider")?))).transpose()
 }
 
 /// Locks the row that says an email waits. `Changed` when it does not any more.

@@ -1,0 +1,68 @@
+//! What a claim reads does not grow with what is waiting: the server counts the entries that are read of the index.
+
+mod support;
+
+use model::{CompanyId, NewEmail};
+use sqlx::{PgConnection, Row as _};
+use store::contract::stage::{a_company, a_worker, acceptance, request};
+use store::{ClaimRequest, Outbox as _, Routes, Upkeep as _};
+use store_postgres::PostgresStore;
+use support::{Database, run};
+use testkit::{START, an_email_at, at_secs};
+
+const BACKLOG: usize = 2_000;
+const CLAIMS: i64 = 20;
+/// Places are few here, and ten priorities of each are looked up.
+const READ_PER_CLAIM_MAX: i64 = 100;
+
+async fn waiting_by(store: &PostgresStore, company: CompanyId, route: &str, count: usize) {
+    let email = |_| NewEmail { route: route.into(), ..an_email_at(company, START) };
+    let emails: Vec<NewEmail> = (0..count).map(email).collect();
+    for batch in emails.chunks(500) {
+        store.accept(acceptance(batch.to_vec(), START)).await.expect("accepted");
+    }
+}
+
+async fn claim_one(store: &PostgresStore, routes: Routes) {
+    let worker = a_worker(store).await;
+    let request = ClaimRequest { routes, ..request(worker, at_secs(1), 1) };
+    assert_eq!(store.claim(request).await.expect("answered").len(), 1);
+}
+
+/// A backend hands in its counts when it ends at the latest.
+async fn read_of_index(database: &Database, connection: &mut PgConnection) -> i64 {
+    let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()
+                  AND backend_type = 'client backend'";
+    loop {
+        let row = sqlx::query(others).bind(&database.name).fetch_one(&mut *connection).await.expect("read");
+        if row.get::<i64, _>(0) == 0 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    run(connection, "SELECT pg_stat_clear_snapshot()").await;
+    let sql = "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'queue_waiting'";
+    sqlx::query(sql).fetch_one(connection).await.expect("read").get(0)
+}
+
+/// Neither what is asked for and left, nor what is not asked for, nor what is behind the place where the last claim
+/// stopped, is walked along.
+#[tokio::test]
+async fn a_claim_reads_little_of_a_large_backlog() {
+    let database = Database::new().await;
+    let store = database.open().await;
+    let (first, second) = (a_company(&store, "first").await, a_company(&store, "second").await);
+    waiting_by(&store, first, "a", 50).await;
+    claim_one(&store, Routes::All).await;
+    for company in [first, second] {
+        waiting_by(&store, company, "main", BACKLOG).await;
+    }
+    waiting_by(&store, second, "relay", 50).await;
+    for _ in 0..CLAIMS / 2 {
+        claim_one(&store, Routes::All).await;
+        claim_one(&store, Routes::Except(vec!["main".into()])).await;
+    }
+    store.close().await;
+    let read = read_of_index(&database, &mut database.connect().await).await;
+    assert!(read < CLAIMS * READ_PER_CLAIM_MAX, "{read} entries read for {CLAIMS} claims");
+}
