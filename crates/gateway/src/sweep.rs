@@ -201,16 +201,18 @@ impl Sweep {
         for _ in 0..BATCHES_MAX {
             let now = gateway.clock.now();
             if now < CLOCK_MIN || !self.watch.is_steady_for(EXPIRY_PAUSE) {
-                break;
+                self.pruned_at = Some(Instant::now());
+                return Ok(());
             }
             let pruned = gateway.store.prune(&gateway.settings.retention, now, PRUNED_PER_BATCH).await?;
             let touched = pruned.contents + pruned.emails + pruned.dead_letters + pruned.idempotency_keys;
             swept.pruned += touched;
             if touched == 0 {
-                break;
+                self.pruned_at = Some(Instant::now());
+                return Ok(());
             }
         }
-        self.pruned_at = Some(Instant::now());
+        // There may be more: retention has to keep up with any rate of arrivals, so the next round goes on.
         Ok(())
     }
 

@@ -13,9 +13,11 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use gateway::documents::DocumentKeys;
 use gateway::{Gateway, Settings};
-use model::{Secret, SystemClock};
+use model::{Address, Secret, SystemClock};
 use provider::Provider;
 use provider_capture::CaptureProvider;
+use provider_resend::ResendProvider;
+use provider_ses::{Identity, SesProvider};
 use provider_smtp::SmtpProvider;
 use queue_store::StoreQueue;
 use rand::Rng as _;
@@ -146,16 +148,28 @@ pub fn gateway(config: &Config, store: Arc<dyn Store>) -> anyhow::Result<Gateway
     })
 }
 
-fn provider(choice: &ProviderChoice) -> anyhow::Result<Arc<dyn Provider>> {
+pub fn provider(choice: &ProviderChoice) -> anyhow::Result<Arc<dyn Provider>> {
     Ok(match choice {
         ProviderChoice::Capture(config) => Arc::new(CaptureProvider::new(*config)),
         ProviderChoice::Smtp(config) => Arc::new(SmtpProvider::new(config.clone())?),
+        ProviderChoice::Ses(config) => Arc::new(SesProvider::new(config.clone())),
+        ProviderChoice::Resend(config) => Arc::new(ResendProvider::new(config.clone())?),
     })
 }
 
-/// Whether a provider can be reached, for people.
-pub async fn reach(choice: &ProviderChoice) -> anyhow::Result<String> {
+/// Whether a provider can be reached and what it allows, for people. `senders` are those that companies send as.
+pub async fn reach(choice: &ProviderChoice, senders: &[Address]) -> anyhow::Result<String> {
     match choice {
+        ProviderChoice::Ses(config) => reach_ses(&SesProvider::new(config.clone()), senders).await,
+        ProviderChoice::Resend(config) => {
+            let endpoint = config.endpoint.as_ref();
+            let host = endpoint.and_then(|url| url.host_str()).unwrap_or("api.resend.com");
+            let port = endpoint.and_then(|url| url.port_or_known_default()).unwrap_or(443);
+            tokio::net::TcpStream::connect((host, port))
+                .await
+                .with_context(|| format!("{host} cannot be reached"))?;
+            Ok(format!("{host} answers; the key is tried by `doctor --send-to ADDRESS` only"))
+        }
         ProviderChoice::Capture(_) => Ok("keeps all mail, sends none".to_owned()),
         ProviderChoice::Smtp(config) => {
             let place = format!("{}:{}", config.host, config.port);
@@ -165,6 +179,38 @@ pub async fn reach(choice: &ProviderChoice) -> anyhow::Result<String> {
                 .with_context(|| format!("{place} cannot be reached"))
         }
     }
+}
+
+async fn reach_ses(provider: &SesProvider, senders: &[Address]) -> anyhow::Result<String> {
+    let account = provider.account().await?.context("SES says nothing of the account")?;
+    if !account.may_send {
+        bail!("AWS has paused sending for this account; see the SES console for the reason");
+    }
+    let mut text = "the credentials work".to_owned();
+    if let Some(rate) = account.rate_per_sec {
+        text.push_str(&format!("; up to {rate} per second"));
+    }
+    if let Some(quota) = account.quota {
+        let (sent, most) = (quota.sent_24_hours, quota.max_24_hours);
+        text.push_str(&format!("; {sent} of {most} sent within 24 hours"));
+        if most >= 0.0 && sent >= most {
+            bail!("{text}: the quota is used up; ask AWS for a higher one");
+        }
+    }
+    if account.is_sandboxed {
+        text.push_str("; in the sandbox: only verified addresses can be written to");
+    }
+    let names: Vec<String> = senders.iter().flat_map(provider_ses::identity_names).collect();
+    let identities = provider.identities(&names).await?;
+    let is_unverified = |address: &&Address| {
+        let names = provider_ses::identity_names(address);
+        !identities.iter().any(|(name, identity)| *identity == Identity::Verified && names.contains(name))
+    };
+    let unverified: Vec<String> = senders.iter().filter(is_unverified).map(Address::to_string).collect();
+    if !unverified.is_empty() {
+        bail!("{text}; not verified in SES as senders: {}", unverified.join(", "));
+    }
+    Ok(text)
 }
 
 fn settings(config: &Config) -> Settings {

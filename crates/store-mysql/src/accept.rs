@@ -13,7 +13,7 @@ use crate::error::Fault;
 use crate::keys::Guards;
 use crate::lane::{Lane, Lanes};
 use crate::people::People;
-use crate::row::{self, ROWS_MAX, at};
+use crate::row::{self, at, portion_size, portions};
 
 /// Two, so that one group is sent while another waits for the disk; more only make the groups smaller.
 /// As many callers wait as a few seconds' work.
@@ -55,7 +55,7 @@ pub fn group(lanes: Lanes, packet_max: usize) -> Group<Request, Accepted> {
         let lanes = Arc::clone(&lanes);
         Box::pin(async move {
             let mut answers = Vec::with_capacity(requests.len());
-            for portion in portions(requests, packet_max) {
+            for portion in transactions(requests, packet_max) {
                 match portion {
                     Portion::TooLong(bytes) => answers.push(Err(too_long(bytes, packet_max))),
                     Portion::Requests(requests) => {
@@ -77,8 +77,8 @@ enum Portion {
 }
 
 /// The requests in order, in portions for one transaction each.
-fn portions(requests: Vec<Request>, packet_max: usize) -> Vec<Portion> {
-    let mut portions = Vec::new();
+fn transactions(requests: Vec<Request>, packet_max: usize) -> Vec<Portion> {
+    let mut transactions = Vec::new();
     let mut portion: Vec<Request> = Vec::new();
     let (mut emails, mut bytes) = (0, 0);
     for request in requests {
@@ -86,11 +86,11 @@ fn portions(requests: Vec<Request>, packet_max: usize) -> Vec<Portion> {
         let is_too_long = longest + STATEMENT_MARGIN > packet_max;
         let is_full = emails + request.blocks.len() > EMAILS_MAX || bytes + request.size_bytes() > BYTES_MAX;
         if (is_full || is_too_long) && !portion.is_empty() {
-            portions.push(Portion::Requests(std::mem::take(&mut portion)));
+            transactions.push(Portion::Requests(std::mem::take(&mut portion)));
             (emails, bytes) = (0, 0);
         }
         if is_too_long {
-            portions.push(Portion::TooLong(longest));
+            transactions.push(Portion::TooLong(longest));
         } else {
             emails += request.blocks.len();
             bytes += request.size_bytes();
@@ -98,9 +98,9 @@ fn portions(requests: Vec<Request>, packet_max: usize) -> Vec<Portion> {
         }
     }
     if !portion.is_empty() {
-        portions.push(Portion::Requests(portion));
+        transactions.push(Portion::Requests(portion));
     }
-    portions
+    transactions
 }
 
 fn too_long(bytes: usize, packet_max: usize) -> StoreError {
@@ -135,7 +135,7 @@ async fn insert_emails(lane: &mut Lane, emails: &[(&NewEmail, &[u8])]) -> Result
         named.into_iter().map(|email| (email, people.recipient_of(email))).collect();
     people.write(connection).await?;
     rows.sort_unstable_by_key(|(email, _)| email.id);
-    for rows in rows.chunks(ROWS_MAX) {
+    for rows in portions(&rows) {
         insert_rows(connection, rows).await?;
     }
     insert_contents(connection, emails).await?;
@@ -186,20 +186,19 @@ async fn insert_rows(
         row.push_bind(size_bytes(email)).push_bind("db:").push_bind(Detail::of(email).encode());
         row.push_bind((!waits(email)).then_some(email.due_at.millis()));
     });
-    sql.build().persistent(rows.len() == 1).execute(&mut *connection).await?;
+    sql.build().execute(&mut *connection).await?;
     let waiting: Vec<Waiting> =
         rows.iter().filter(|(email, _)| waits(email)).map(|(email, _)| Waiting::of(email)).collect();
     enqueue(connection, &waiting).await?;
     let unchecked: Vec<&NewEmail> =
         rows.iter().filter(|(email, _)| !waits(email)).map(|(email, _)| *email).collect();
-    if unchecked.is_empty() {
-        return Ok(());
+    for unchecked in portions(&unchecked) {
+        let mut sql = QueryBuilder::<MySql>::new("INSERT INTO email_intake (email_id) ");
+        sql.push_values(unchecked, |mut row, email| {
+            row.push_bind(email.id.to_string());
+        });
+        sql.build().execute(&mut *connection).await?;
     }
-    let mut sql = QueryBuilder::<MySql>::new("INSERT INTO email_intake (email_id) ");
-    sql.push_values(&unchecked, |mut row, email| {
-        row.push_bind(email.id.to_string());
-    });
-    sql.build().persistent(unchecked.len() == 1).execute(connection).await?;
     Ok(())
 }
 
@@ -232,7 +231,7 @@ impl Waiting {
 }
 
 pub async fn enqueue(connection: &mut MySqlConnection, waiting: &[Waiting]) -> Result<(), Fault> {
-    for waiting in waiting.chunks(ROWS_MAX) {
+    for waiting in portions(waiting) {
         let mut sql = QueryBuilder::<MySql>::new(
             "INSERT INTO email_queue (email_id, company_id, priority, due_at, expires_at, size_bytes) ",
         );
@@ -241,7 +240,7 @@ pub async fn enqueue(connection: &mut MySqlConnection, waiting: &[Waiting]) -> R
             row.push_bind(email.priority.clamp(PRIORITY_MIN, PRIORITY_MAX)).push_bind(email.due_at.millis());
             row.push_bind(email.expires_at.millis()).push_bind(email.size_bytes);
         });
-        sql.build().persistent(waiting.len() == 1).execute(&mut *connection).await?;
+        sql.build().execute(&mut *connection).await?;
     }
     Ok(())
 }
@@ -258,13 +257,13 @@ async fn insert_contents(
             bytes += block.len();
             bytes <= STATEMENT_BYTES_MAX
         };
-        let count = rest.iter().take(ROWS_MAX).take_while(fits).count().max(1);
+        let count = portion_size(rest.iter().take_while(fits).count().max(1));
         let (now, later) = rest.split_at(count);
         let mut sql = QueryBuilder::<MySql>::new("INSERT INTO contents (email_id, body) ");
         sql.push_values(now, |mut row, (email, block)| {
             row.push_bind(email.id.to_string()).push_bind(*block);
         });
-        sql.build().persistent(now.len() == 1).execute(&mut *connection).await?;
+        sql.build().execute(&mut *connection).await?;
         rest = later;
     }
     Ok(())
@@ -282,12 +281,12 @@ pub async fn add_tags<'e>(
         .collect();
     tags.sort_unstable();
     tags.dedup();
-    for tags in tags.chunks(ROWS_MAX) {
+    for tags in portions(&tags) {
         let mut sql = QueryBuilder::<MySql>::new("INSERT INTO email_tags (company_id, tag, email_id) ");
         sql.push_values(tags, |mut row, (company, tag, id)| {
             row.push_bind(company).push_bind(*tag).push_bind(id);
         });
-        sql.build().persistent(tags.len() == 1).execute(&mut *connection).await?;
+        sql.build().execute(&mut *connection).await?;
     }
     Ok(())
 }

@@ -2,21 +2,20 @@
 //! is found in `claim_candidates`, without a lock; the rows themselves are taken with SKIP LOCKED, so that claims of
 //! other processes take others.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::{Claim, EmailId, Event, EventKind, Move, Status, Timestamp};
-use sqlx::mysql::MySqlRow;
 use sqlx::{MySql, MySqlConnection, QueryBuilder};
 use store::change::moved;
 use store::fairness::{Candidate, Fairness, still_hungry};
 use store::record::Record;
-use store::starts::Starts;
 use store::{ClaimRequest, StoreError, content_codec};
 use tokio::sync::Mutex as AsyncMutex;
 
 use crate::claim_candidates::{self, DueCompany, Search};
+use crate::claim_limits::{candidates, note_starts};
 use crate::error::Fault;
 use crate::lane::Lane;
 use crate::row::{get, ids, parsed, push_list};
@@ -72,7 +71,7 @@ impl MysqlStore {
         if found.companies.is_empty() || request.limit == 0 {
             return Ok(Vec::new());
         }
-        let lanes = self.lanes.clone();
+        let lanes = self.claiming.clone();
         let work = Work { request, companies: found.companies, turns };
         let claimed = tokio::spawn(async move {
             let _turn = turn;
@@ -83,7 +82,7 @@ impl MysqlStore {
 }
 
 async fn claim_batch(lane: &mut Lane, work: &Work) -> Result<Vec<Claim>, Fault> {
-    let (mut candidates, rates) = candidates(&mut lane.connection, work).await?;
+    let (mut candidates, rates) = candidates(&mut lane.connection, &work.companies, &work.request).await?;
     let mut batch = Batch::new(&work.request, &work.companies);
     for _ in 0..ROUNDS_MAX {
         if candidates.is_empty() || batch.is_full() {
@@ -97,137 +96,6 @@ async fn claim_batch(lane: &mut Lane, work: &Work) -> Result<Vec<Claim>, Fault> 
     let claims = lease(lane, &batch.taken, &work.request).await?;
     note_starts(&mut lane.connection, rates, &claims, work.request.now).await?;
     Ok(claims)
-}
-
-/// The companies with as much room as their limits leave. Those with limits are locked, so that no other process gives
-/// them anything meanwhile; those without are not. Also gives what those with a rate started lately.
-async fn candidates(
-    connection: &mut MySqlConnection,
-    work: &Work,
-) -> Result<(Vec<Candidate>, BTreeMap<String, Starts>), Fault> {
-    let limited: Vec<&str> = work
-        .companies
-        .iter()
-        .filter(|company| company.is_limited())
-        .map(|company| company.id.as_str())
-        .collect();
-    let mut rooms = HashMap::new();
-    let mut rates = BTreeMap::new();
-    if !limited.is_empty() {
-        let limits = lock_limits(connection, &limited).await?;
-        let in_flight = in_flight(connection, &limited).await?;
-        rates = recent_starts(connection, &limits, work.request.now).await?;
-        for limits in limits {
-            let flying = in_flight.get(&limits.company).copied().unwrap_or(0);
-            let started = rates.get(&limits.company).map_or(0, Starts::count);
-            rooms.insert(limits.company.clone(), limits.room(work.request.limit, flying, started));
-        }
-    }
-    let candidate = |company: &DueCompany| {
-        let unlimited = if company.is_limited() { 0 } else { work.request.limit };
-        let room = rooms.get(&company.id).copied().unwrap_or(unlimited);
-        (room > 0).then(|| Candidate { company: company.id.clone(), weight: company.weight, room })
-    };
-    Ok((work.companies.iter().filter_map(candidate).collect(), rates))
-}
-
-/// A company's limits as they are under the lock.
-struct Limits {
-    company: String,
-    concurrency_max: Option<u32>,
-    rate_per_sec: Option<u32>,
-    is_off: bool,
-}
-
-impl Limits {
-    fn room(&self, most: u32, in_flight: u32, started: u32) -> u32 {
-        if self.is_off {
-            return 0;
-        }
-        let by_concurrency = self.concurrency_max.map_or(most, |most| most.saturating_sub(in_flight));
-        let by_rate = self.rate_per_sec.map_or(most, |rate| rate.saturating_sub(started));
-        most.min(by_concurrency).min(by_rate)
-    }
-}
-
-async fn lock_limits(connection: &mut MySqlConnection, companies: &[&str]) -> Result<Vec<Limits>, Fault> {
-    let mut sql = QueryBuilder::<MySql>::new(
-        "SELECT id, concurrency_max, rate_per_sec, disabled_at IS NOT NULL AS is_off
-         FROM companies FORCE INDEX (PRIMARY) WHERE id IN ",
-    );
-    push_list(&mut sql, companies.iter().map(|id| (*id).to_owned()));
-    sql.push(" ORDER BY id FOR UPDATE");
-    let rows = sql.build().persistent(companies.len() == 1).fetch_all(connection).await?;
-    let limits = |row: &MySqlRow| -> Result<Limits, StoreError> {
-        Ok(Limits {
-            company: get(row, "id")?,
-            concurrency_max: get(row, "concurrency_max")?,
-            rate_per_sec: get(row, "rate_per_sec")?,
-            is_off: get(row, "is_off")?,
-        })
-    };
-    Ok(rows.iter().map(limits).collect::<Result<_, _>>()?)
-}
-
-/// In flight is never more than the workers hold, so looking at all of it is cheap.
-async fn in_flight(
-    connection: &mut MySqlConnection,
-    companies: &[&str],
-) -> Result<HashMap<String, u32>, Fault> {
-    let mut sql = QueryBuilder::<MySql>::new(
-        "SELECT company_id, COUNT(*) AS emails FROM email_queue FORCE INDEX (queue_leased)
-         WHERE lease_until IS NOT NULL AND company_id IN ",
-    );
-    push_list(&mut sql, companies.iter().map(|id| (*id).to_owned()));
-    sql.push(" GROUP BY company_id");
-    let mut counts = HashMap::new();
-    for row in sql.build().persistent(companies.len() == 1).fetch_all(connection).await? {
-        let emails: i64 = get(&row, "emails")?;
-        counts.insert(get(&row, "company_id")?, u32::try_from(emails).unwrap_or(u32::MAX));
-    }
-    Ok(counts)
-}
-
-/// Of every company that has a rate, also of one that has started nothing yet.
-async fn recent_starts(
-    connection: &mut MySqlConnection,
-    limits: &[Limits],
-    now: Timestamp,
-) -> Result<BTreeMap<String, Starts>, Fault> {
-    let rated =
-        || limits.iter().filter(|limits| limits.rate_per_sec.is_some()).map(|limits| limits.company.clone());
-    let mut starts: BTreeMap<String, Starts> = rated().map(|company| (company, Starts::default())).collect();
-    if starts.is_empty() {
-        return Ok(starts);
-    }
-    let mut sql =
-        QueryBuilder::<MySql>::new("SELECT company_id, starts FROM company_rates WHERE company_id IN ");
-    push_list(&mut sql, rated());
-    for row in sql.build().persistent(starts.len() == 1).fetch_all(connection).await? {
-        starts.insert(get(&row, "company_id")?, Starts::recent(get(&row, "starts")?, now));
-    }
-    Ok(starts)
-}
-
-/// Remembers what companies with a rate were given.
-async fn note_starts(
-    connection: &mut MySqlConnection,
-    mut rates: BTreeMap<String, Starts>,
-    claims: &[Claim],
-    now: Timestamp,
-) -> Result<(), Fault> {
-    let mut given: BTreeMap<String, u32> = BTreeMap::new();
-    for claim in claims {
-        *given.entry(claim.company.to_string()).or_insert(0) += 1;
-    }
-    for (company, count) in given {
-        let Some(starts) = rates.get_mut(&company) else { continue };
-        starts.add(now, count);
-        let sql = "INSERT INTO company_rates (company_id, starts) VALUES (?, ?)
-                   ON DUPLICATE KEY UPDATE starts = VALUES(starts)";
-        sqlx::query(sql).bind(company).bind(starts.encode()).execute(&mut *connection).await?;
-    }
-    Ok(())
 }
 
 /// A row of the queue that is due.
@@ -364,7 +232,7 @@ impl<'a> Batch<'a> {
         sql.push_bind(self.request.lease_until.millis());
         sql.push(", lease_owner = ").push_bind(self.request.owner.to_string()).push(" WHERE email_id IN ");
         push_list(&mut sql, ids(&self.taken));
-        sql.build().persistent(self.taken.len() == 1).execute(&mut lane.connection).await?;
+        sql.build().execute(&mut lane.connection).await?;
         Ok(())
     }
 }
@@ -378,7 +246,10 @@ async fn take(
     let mut due = Vec::new();
     for parts in parts.chunks(PARTS_MAX) {
         let mut sql = QueryBuilder::<MySql>::new("");
-        for (number, part) in parts.iter().enumerate() {
+        // Of companies that nobody has, to come to a power of two.
+        let nothing = Part { company: "", priority: 0, limit: 0 };
+        let missing = parts.len().next_power_of_two() - parts.len();
+        for (number, part) in parts.iter().chain(std::iter::repeat_n(&nothing, missing)).enumerate() {
             sql.push(if number == 0 { "(" } else { " UNION ALL (" });
             sql.push(
                 "SELECT email_id, company_id, priority, due_at, expires_at, size_bytes
@@ -390,7 +261,7 @@ async fn take(
                 .push_bind(part.limit)
                 .push(" FOR UPDATE SKIP LOCKED)");
         }
-        for row in sql.build().persistent(parts.len() == 1).fetch_all(&mut *connection).await? {
+        for row in sql.build().fetch_all(&mut *connection).await? {
             due.push(Due {
                 id: parsed(&row, "email_id")?,
                 company: get(&row, "company_id")?,
@@ -452,7 +323,7 @@ async fn read_waiting(
     );
     push_list(&mut sql, ids(taken));
     let mut records = HashMap::with_capacity(taken.len());
-    for row in sql.build().persistent(taken.len() == 1).fetch_all(connection).await? {
+    for row in sql.build().fetch_all(connection).await? {
         let record = row::record(&row)?;
         if record.status.is_waiting() {
             records.insert(record.id, (record, get(&row, "body")?));
@@ -479,6 +350,6 @@ async fn mark_claimed(
         .push_bind(Status::RetryScheduled.as_str())
         .push(") AND id IN ");
     push_list(&mut sql, claims.iter().map(|claim| claim.id().to_string()));
-    let marked = sql.build().persistent(claims.len() == 1).execute(connection).await?;
+    let marked = sql.build().execute(connection).await?;
     outbox::all_of(claims.len(), marked.rows_affected())
 }

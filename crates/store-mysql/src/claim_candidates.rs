@@ -72,7 +72,7 @@ macro_rules! first_due {
 const PAGE: &str = concat!(
     "SELECT c.id, c.weight, c.concurrency_max, c.rate_per_sec, c.number",
     first_due!(1, 2, 3, 4, 5, 6, 7, 8, 9, 10),
-    " FROM (SELECT id, weight, concurrency_max, rate_per_sec, ROW_NUMBER() OVER (ORDER BY id) AS number
+    " FROM (SELECT id, weight, concurrency_max, rate_per_sec, CAST(ROW_NUMBER() OVER (ORDER BY id) AS SIGNED) AS number
             FROM companies WHERE id > ? AND disabled_at IS NULL ORDER BY id LIMIT ?) c
       WHERE c.number = ?
          OR (SELECT q.company_id FROM email_queue q FORCE INDEX (queue_waiting)

@@ -17,9 +17,9 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a call waits for a connection of the pool.
 pub const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Prepared statements a connection keeps. The server allows 16,382 over all connections unless told otherwise, so that
-/// ten processes with thirty connections each still fit.
-const STATEMENTS_KEPT: usize = 48;
+/// Prepared statements a connection keeps: more than any of them uses (see `row::portions`). The server allows 16,382
+/// over all connections unless told otherwise; a process uses some hundreds.
+const STATEMENTS_KEPT: usize = 256;
 
 const PARAMETERS: &str = "sslmode (or ssl-mode), sslrootcert (or ssl-ca), pool_max";
 const SSL_MODES: &str = "disable, prefer, require, verify-ca, verify-full";

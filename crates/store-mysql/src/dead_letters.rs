@@ -172,7 +172,7 @@ async fn lock_dead(
     push_list(&mut sql, ids(emails));
     sql.push(" ORDER BY id FOR UPDATE");
     let mut locked = Vec::new();
-    for row in sql.build().persistent(emails.len() == 1).fetch_all(connection).await? {
+    for row in sql.build().fetch_all(connection).await? {
         let ttl_ms: i64 = get(&row, "ttl_ms")?;
         let waiting = Waiting {
             id: get(&row, "id")?,

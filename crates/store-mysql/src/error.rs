@@ -129,3 +129,34 @@ fn from_database(error: &MySqlDatabaseError) -> StoreError {
         StoreError::Broken(format!("the database refused with error {number}"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_drivers_errors_are_told_apart() {
+        let rsa = "RSA auth backend disabled; enable feature `mysql-rsa`".to_owned();
+        let needs_tls = from_sqlx(Error::Configuration(rsa.into()));
+        assert!(
+            matches!(&needs_tls, StoreError::Unusable(text) if text.contains("?ssl-mode=REQUIRED")),
+            "{needs_tls}"
+        );
+        let refused = || Error::Io(std::io::ErrorKind::ConnectionRefused.into());
+        for error in [refused(), Error::PoolTimedOut, Error::PoolClosed] {
+            let error = from_sqlx(error);
+            assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+        }
+        assert!(Fault::Sql(refused()).is_lost_connection() && !Fault::Sql(refused()).is_collision());
+        assert!(Fault::Overtaken.is_collision() && !Fault::Overtaken.is_lost_connection());
+    }
+
+    /// What means no room, or a person's work, is not taken for what passes by itself.
+    #[test]
+    fn no_number_has_two_meanings() {
+        for number in UNAVAILABLE {
+            assert!(!FULL.contains(number) && !UNUSABLE.contains(number), "{number}");
+        }
+        assert!(COLLISIONS.iter().all(|number| UNAVAILABLE.contains(number)));
+    }
+}

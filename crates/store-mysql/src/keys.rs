@@ -8,7 +8,7 @@ use sqlx::{MySql, MySqlConnection, QueryBuilder};
 use store::{Acceptance, Accepted, IdempotencyKey};
 
 use crate::error::Fault;
-use crate::row::{get, parsed};
+use crate::row::{filled_up, get, parsed, portions};
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
@@ -63,12 +63,12 @@ impl Guards {
         let mut sql = QueryBuilder::<MySql>::new(
             "SELECT company_id, `key`, body_hash, answer, keep_until FROM idempotency_keys FORCE INDEX (PRIMARY) WHERE ",
         );
-        for (number, (company, key)) in keys.iter().enumerate() {
+        for (number, (company, key)) in filled_up(keys).iter().enumerate() {
             sql.push(if number == 0 { "(company_id = " } else { " OR (company_id = " });
             sql.push_bind(company.to_string()).push(" AND `key` = ").push_bind(key).push(")");
         }
         sql.push(" FOR UPDATE");
-        for row in sql.build().persistent(keys.len() == 1).fetch_all(connection).await? {
+        for row in sql.build().fetch_all(connection).await? {
             let kept = Kept {
                 body_hash: get(&row, "body_hash")?,
                 answer: get(&row, "answer")?,
@@ -88,12 +88,14 @@ impl Guards {
         if days.is_empty() {
             return Ok(());
         }
-        let mut sql = QueryBuilder::<MySql>::new("INSERT INTO company_days (company_id, day, accepted) ");
-        sql.push_values(&days, |mut row, (company, day)| {
-            row.push_bind(company.to_string()).push_bind(day).push_bind(0_i64);
-        });
-        sql.push(" ON DUPLICATE KEY UPDATE accepted = accepted");
-        sql.build().persistent(days.len() == 1).execute(&mut *connection).await?;
+        for days in portions(&days) {
+            let mut sql = QueryBuilder::<MySql>::new("INSERT INTO company_days (company_id, day, accepted) ");
+            sql.push_values(days, |mut row, (company, day)| {
+                row.push_bind(company.to_string()).push_bind(day).push_bind(0_i64);
+            });
+            sql.push(" ON DUPLICATE KEY UPDATE accepted = accepted");
+            sql.build().execute(&mut *connection).await?;
+        }
         for (company, day) in days {
             let sql = "SELECT accepted FROM company_days WHERE company_id = ? AND day = ? FOR UPDATE";
             let row =
@@ -171,23 +173,20 @@ impl Guards {
 
     async fn write_new_keys(&self, connection: &mut MySqlConnection) -> Result<(), Fault> {
         let new: Vec<_> = self.keys.iter().filter(|(_, kept)| kept.is_changed && !kept.was_there).collect();
-        if new.is_empty() {
-            return Ok(());
+        for new in portions(&new) {
+            let mut sql = QueryBuilder::<MySql>::new(
+                "INSERT INTO idempotency_keys (company_id, `key`, body_hash, answer, keep_until) ",
+            );
+            sql.push_values(new, |mut row, ((company, name), kept)| {
+                row.push_bind(company.to_string()).push_bind(name).push_bind(&kept.body_hash);
+                row.push_bind(&kept.answer).push_bind(kept.keep_until.millis());
+            });
+            match sql.build().execute(&mut *connection).await.map_err(Fault::Sql) {
+                Err(fault) if fault.is_duplicate() => return Err(Fault::Overtaken),
+                written => written?,
+            };
         }
-        let mut sql = QueryBuilder::<MySql>::new(
-            "INSERT INTO idempotency_keys (company_id, `key`, body_hash, answer, keep_until) ",
-        );
-        sql.push_values(&new, |mut row, ((company, name), kept)| {
-            row.push_bind(company.to_string())
-                .push_bind(name)
-                .push_bind(&kept.body_hash)
-                .push_bind(&kept.answer);
-            row.push_bind(kept.keep_until.millis());
-        });
-        match sql.build().persistent(new.len() == 1).execute(connection).await.map_err(Fault::Sql) {
-            Err(fault) if fault.is_duplicate() => Err(Fault::Overtaken),
-            written => written.map(|_| ()),
-        }
+        Ok(())
     }
 }
 

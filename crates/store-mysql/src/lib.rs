@@ -11,6 +11,7 @@
 mod accept;
 mod claim;
 mod claim_candidates;
+mod claim_limits;
 mod companies;
 mod config;
 mod counts;
@@ -53,15 +54,16 @@ const TRUSTED_FOR: Duration = Duration::from_millis(500);
 pub struct MysqlStore {
     pool: MySqlPool,
     lanes: Lanes,
+    claiming: Lanes,
+    /// Those of the groups, to be closed after them.
+    group_lanes: [Lanes; 3],
     writes: Arc<Semaphore>,
     accepting: Group<accept::Request, Accepted>,
     beginning: Group<AttemptStart, Begun>,
     settling: Group<Settlement, Settled>,
     turns: Arc<claim::Turns>,
-    /// How far retention has walked through the contents, so that what may not go yet is not looked at again
-    /// and again.
-    pruned_to: Mutex<String>,
-    server: Server,
+    /// How far retention has walked, so that what may not go yet is not looked at again and again.
+    pruned_to: Mutex<upkeep::Walk>,
     pool_max: u32,
 }
 
@@ -90,17 +92,20 @@ impl MysqlStore {
                 Box::pin(async move { connection.execute(server.session()).await.map(|_| ()) })
             })
             .connect_lazy_with(config.options());
-        let lanes = Lanes::new(config.options(), server.session());
+        // Each kind of work has connections of its own, which keep its statements prepared.
+        let lanes = || Lanes::new(config.options(), server.session());
+        let [accepting, beginning, settling] = [lanes(), lanes(), lanes()];
         Ok(Self {
-            accepting: accept::group(lanes.clone(), packet_max),
-            beginning: settle::group_of_begins(lanes.clone()),
-            settling: settle::group_of_settlements(lanes.clone()),
+            accepting: accept::group(accepting.clone(), packet_max),
+            beginning: settle::group_of_begins(beginning.clone()),
+            settling: settle::group_of_settlements(settling.clone()),
+            group_lanes: [accepting, beginning, settling],
             pool,
-            lanes,
+            lanes: lanes(),
+            claiming: lanes(),
             writes: Arc::new(Semaphore::new(WRITES_MAX)),
             turns: Arc::default(),
             pruned_to: Mutex::default(),
-            server,
             pool_max: config.pool_max(),
         })
     }

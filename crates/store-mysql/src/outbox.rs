@@ -103,7 +103,7 @@ pub async fn leave_queue(connection: &mut MySqlConnection, emails: &[EmailId]) -
     }
     let mut sql = QueryBuilder::<MySql>::new("DELETE FROM email_queue WHERE email_id IN ");
     push_list(&mut sql, ids(emails));
-    sql.build().persistent(emails.len() == 1).execute(connection).await?;
+    sql.build().execute(connection).await?;
     Ok(())
 }
 
@@ -157,7 +157,7 @@ async fn statuses(
 ) -> Result<Vec<(EmailId, Status)>, Fault> {
     let mut sql = QueryBuilder::<MySql>::new("SELECT id, status FROM email_outbox WHERE id IN ");
     push_list(&mut sql, ids(emails));
-    let rows = sql.build().persistent(emails.len() == 1).fetch_all(connection).await?;
+    let rows = sql.build().fetch_all(connection).await?;
     let read = |row| -> Result<(EmailId, Status), StoreError> { Ok((parsed(row, "id")?, row::status(row)?)) };
     Ok(rows.iter().map(read).collect::<Result<_, _>>()?)
 }
@@ -172,7 +172,7 @@ async fn end_expired(
     );
     sql.push_bind(at(now)).push(" WHERE status IN ('ENQUEUED', 'RETRY_SCHEDULED') AND id IN ");
     push_list(&mut sql, ids(emails));
-    let ended = sql.build().persistent(emails.len() == 1).execute(&mut *connection).await?;
+    let ended = sql.build().execute(&mut *connection).await?;
     all_of(emails.len(), ended.rows_affected())?;
     row::add_event_to_each(connection, emails, &expiry(now, now).1).await
 }
@@ -187,7 +187,7 @@ async fn end_held(connection: &mut MySqlConnection, emails: &[EmailId], now: Tim
     sql.push(", last_failure_code = ").push_bind(ErrorCode::OUTCOME_UNKNOWN.as_str().to_owned());
     sql.push(" WHERE status = 'RETRY_SCHEDULED' AND id IN ");
     push_list(&mut sql, ids(emails));
-    let ended = sql.build().persistent(emails.len() == 1).execute(&mut *connection).await?;
+    let ended = sql.build().execute(&mut *connection).await?;
     all_of(emails.len(), ended.rows_affected())?;
     row::add_event_to_each(connection, emails, &expiry(Timestamp::NEVER, now).1).await
 }

@@ -10,7 +10,10 @@ use sqlx::{MySql, MySqlConnection, QueryBuilder};
 use store::StoreError;
 
 use crate::error::Fault;
-use crate::row::{ROWS_MAX, at, get, moment, parsed};
+use crate::row::{at, filled_up, get, moment, parsed, portions};
+
+/// How many names are looked for with one statement.
+const NAMES_MAX: usize = 256;
 
 #[derive(Default)]
 pub struct People {
@@ -70,18 +73,18 @@ impl People {
         (column, index): (&str, &str),
         names: &[(CompanyId, &String)],
     ) -> Result<(), Fault> {
-        for names in names.chunks(ROWS_MAX) {
+        for names in names.chunks(NAMES_MAX) {
             let mut sql =
                 QueryBuilder::<MySql>::new(format!("SELECT * FROM recipients FORCE INDEX ({index}) WHERE "));
-            for (number, (company, name)) in names.iter().enumerate() {
+            for (number, (company, name)) in filled_up(names.to_vec()).into_iter().enumerate() {
                 sql.push(if number == 0 { "(company_id = " } else { " OR (company_id = " });
                 sql.push_bind(company.to_string())
                     .push(format_args!(" AND {column} = "))
-                    .push_bind(*name)
+                    .push_bind(name)
                     .push(")");
             }
             sql.push(" FOR UPDATE");
-            for row in sql.build().persistent(false).fetch_all(&mut *connection).await? {
+            for row in sql.build().fetch_all(&mut *connection).await? {
                 self.add(person(&row)?);
             }
         }
@@ -136,10 +139,10 @@ impl People {
     pub async fn write(&self, connection: &mut MySqlConnection) -> Result<(), Fault> {
         let (known, new): (Vec<&Person>, Vec<&Person>) =
             self.everybody.iter().filter(|person| person.is_changed).partition(|person| person.was_there);
-        for people in new.chunks(ROWS_MAX) {
+        for people in portions(&new) {
             insert(connection, people, "").await?;
         }
-        for people in known.chunks(ROWS_MAX) {
+        for people in portions(&known) {
             // They are there and locked: this always updates.
             let update = " ON DUPLICATE KEY UPDATE external_id = VALUES(external_id),
                  document_hmac = VALUES(document_hmac), document_sealed = VALUES(document_sealed),
@@ -216,7 +219,7 @@ async fn insert(connection: &mut MySqlConnection, people: &[&Person], or_else: &
         row.push_bind(at(person.created_at)).push_bind(at(person.updated_at));
     });
     sql.push(or_else);
-    match sql.build().persistent(false).execute(connection).await.map_err(Fault::Sql) {
+    match sql.build().execute(connection).await.map_err(Fault::Sql) {
         // Somebody else made this person, or learned this identifier, just now.
         Err(fault) if fault.is_duplicate() => Err(Fault::Overtaken),
         written => written.map(|_| ()),

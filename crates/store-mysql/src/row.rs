@@ -19,8 +19,8 @@ pub const COLUMNS: &str = "o.id, o.company_id, o.status, o.version, o.fence, o.p
     o.provider_message_id, o.last_failure_code, o.last_failure_category, o.last_failure_reason, o.last_failure_at, \
     o.request_id, o.external_id, o.entity_id, o.recipient_id, o.size_bytes, o.detail";
 
-/// How many rows one statement writes: far below the 65,535 values that a statement may have.
-pub const ROWS_MAX: usize = 500;
+/// How many rows one statement writes: far below the 65,535 values that a statement may have. A power of two.
+const ROWS_MAX: usize = 256;
 
 pub fn get<'r, T: Decode<'r, MySql> + Type<MySql>>(row: &'r MySqlRow, name: &str) -> Result<T, StoreError> {
     row.try_get(name).map_err(from_sqlx)
@@ -123,17 +123,43 @@ pub fn trouble(status: Status) -> Option<&'static str> {
     }
 }
 
-/// A list of values in parentheses.
-pub fn push_list<T>(sql: &mut QueryBuilder<MySql>, values: impl IntoIterator<Item = T>)
-where
-    T: for<'t> sqlx::Encode<'t, MySql> + Type<MySql>,
-{
+/// The rows in portions for one statement each. Sizes are powers of two, so that there are few statements, which are
+/// prepared once: the driver follows a statement that it does not keep with a small packet of its own, and since it does
+/// not set TCP_NODELAY the next statement would wait some 40 ms for that packet to be acknowledged.
+pub fn portions<T>(rows: &[T]) -> Vec<&[T]> {
+    let mut portions = Vec::new();
+    let mut rest = rows;
+    while !rest.is_empty() {
+        let (portion, later) = rest.split_at(portion_size(rest.len()));
+        portions.push(portion);
+        rest = later;
+    }
+    portions
+}
+
+/// The largest size of a portion that is no more than `count`, which is not 0.
+pub fn portion_size(count: usize) -> usize {
+    let size = count.next_power_of_two();
+    let size = if size > count { size / 2 } else { size };
+    size.clamp(1, ROWS_MAX)
+}
+
+/// A list of values in parentheses, filled up with the last one to a power of two.
+pub fn push_list(sql: &mut QueryBuilder<MySql>, values: impl IntoIterator<Item = String>) {
     sql.push("(");
     let mut list = sql.separated(", ");
-    for value in values {
+    for value in filled_up(values.into_iter().collect()) {
         list.push_bind(value);
     }
     sql.push(")");
+}
+
+/// Filled up with the last one to a power of two, for the same reason as [`portions`].
+pub fn filled_up<T: Clone>(mut values: Vec<T>) -> Vec<T> {
+    if let Some(last) = values.last().cloned() {
+        values.resize(values.len().next_power_of_two(), last);
+    }
+    values
 }
 
 /// Adds lines of history, each email's in the order given.
@@ -142,7 +168,7 @@ pub async fn add_events<'e>(
     events: impl IntoIterator<Item = (EmailId, &'e Event)>,
 ) -> Result<(), Fault> {
     let rows: Vec<(EmailId, &Event)> = events.into_iter().collect();
-    for rows in rows.chunks(ROWS_MAX) {
+    for rows in portions(&rows) {
         let mut sql =
             QueryBuilder::<MySql>::new("INSERT INTO events (email_id, type, created_at, metadata) ");
         sql.push_values(rows, |mut row, (id, event)| {
@@ -153,7 +179,7 @@ pub async fn add_events<'e>(
                 .push_bind(at(event.at))
                 .push_bind(metadata);
         });
-        sql.build().persistent(rows.len() == 1).execute(&mut *connection).await?;
+        sql.build().execute(&mut *connection).await?;
     }
     Ok(())
 }

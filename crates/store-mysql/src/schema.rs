@@ -96,24 +96,26 @@ pub async fn migrate(connection: &mut MySqlConnection, server: Server) -> Result
     }
     run(connection, server.unlimited_session()).await?;
     lock(connection).await?;
-    for version in schema_version(connection).await?..MIGRATIONS.len() {
-        for statement in statements(MIGRATIONS[version], server) {
+    let done = schema_version(connection).await?;
+    for (version, migration) in MIGRATIONS.iter().enumerate().skip(done) {
+        for statement in statements(migration, server) {
             run(connection, &statement).await?;
         }
         let sql = "INSERT INTO posthaste_schema (version, applied_at) VALUES (?, UTC_TIMESTAMP(3))";
         sqlx::query(sql).bind(number(version + 1)).execute(&mut *connection).await.map_err(from_sqlx)?;
     }
-    run(connection, "DO RELEASE_LOCK(CONCAT('posthaste.', SHA1(DATABASE())))").await
+    run(connection, "DO RELEASE_LOCK(CONCAT('posthaste.', LEFT(SHA2(DATABASE(), 256), 40)))").await
 }
 
 /// The connection's end releases it too.
 async fn lock(connection: &mut MySqlConnection) -> Result<(), StoreError> {
-    let locked: Option<i64> = sqlx::query("SELECT GET_LOCK(CONCAT('posthaste.', SHA1(DATABASE())), ?)")
-        .bind(LOCK_WAIT_SECS)
-        .fetch_one(connection)
-        .await
-        .and_then(|row| row.try_get(0))
-        .map_err(from_sqlx)?;
+    let locked: Option<i64> =
+        sqlx::query("SELECT GET_LOCK(CONCAT('posthaste.', LEFT(SHA2(DATABASE(), 256), 40)), ?)")
+            .bind(LOCK_WAIT_SECS)
+            .fetch_one(connection)
+            .await
+            .and_then(|row| row.try_get(0))
+            .map_err(from_sqlx)?;
     match locked {
         Some(1) => Ok(()),
         _ => Err(StoreError::Unavailable("another process has been migrating the schema for long".into())),
@@ -159,11 +161,11 @@ async fn read_version(connection: &mut MySqlConnection) -> Result<usize, Fault> 
     if ours == 0 {
         return Ok(0);
     }
-    let version: u32 = sqlx::query("SELECT COALESCE(MAX(version), 0) AS version FROM posthaste_schema")
-        .fetch_one(connection)
-        .await?
-        .try_get::<u64, _>("version")
-        .map(|version| u32::try_from(version).unwrap_or(u32::MAX))?;
+    let version: i64 =
+        sqlx::query("SELECT CAST(COALESCE(MAX(version), 0) AS SIGNED) AS version FROM posthaste_schema")
+            .fetch_one(connection)
+            .await?
+            .try_get("version")?;
     let known = MIGRATIONS.len();
     match usize::try_from(version) {
         Ok(version) if version <= known => Ok(version),

@@ -5,8 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use model::attempt::LostLease;
-use model::{EmailId, Event, Guard, Status, Timestamp, WorkerId};
-use serde_json::{Value, json};
+use model::{EmailId, Event, Failure, Guard, Status, Timestamp, WorkerId};
 use sqlx::{MySql, MySqlConnection, QueryBuilder};
 use store::change::{Change, late_result};
 use store::group::{Group, GroupSize};
@@ -14,7 +13,7 @@ use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
 
 use crate::error::Fault;
 use crate::lane::{Lane, Lanes};
-use crate::row::{self, at, get, ids, optional_millis, parsed, push_list};
+use crate::row::{self, at, get, ids, optional_millis, parsed, portions, push_list};
 use crate::{MysqlStore, outbox};
 
 /// Two each, so that one group is sent while another waits for the disk. As many wait as workers can have in hand.
@@ -43,38 +42,52 @@ fn in_order(guards: impl Iterator<Item = Guard>) -> Vec<EmailId> {
     guards.map(|guard| guard.id).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// One statement for any number of rows: they come as one JSON text, so that the statement is prepared once.
-const BEGIN: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
-         id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin PATH '$.id', provider TEXT PATH '$.provider',
-         now DATETIME(3) PATH '$.now')) v
-     STRAIGHT_JOIN email_outbox o ON o.id = v.id
-     SET o.at_provider = TRUE, o.provider = v.provider, o.version = o.version + 1, o.updated_at = v.now";
-
 async fn begin(lane: &mut Lane, starts: &[AttemptStart]) -> Result<Vec<Result<Begun, StoreError>>, Fault> {
     let connection = &mut lane.connection;
     let mut mayed = ready_to_begin(connection, &in_order(starts.iter().map(|start| start.guard))).await?;
     let mut answers = Vec::with_capacity(starts.len());
-    let (mut rows, mut events) = (Vec::new(), Vec::new());
+    let (mut begun, mut events) = (Vec::new(), Vec::new());
     for start in starts {
         let Guard { id, fence, version } = start.guard;
         // The first of several that begin the same attempt takes it.
         if mayed.get(&id) == Some(&(fence, version)) {
             mayed.remove(&id);
-            rows.push(json!({ "id": id.to_string(), "provider": start.provider, "now": text_of(start.now) }));
+            begun.push(start);
             events.extend(start.events.iter().map(|event| (id, event)));
             answers.push(Ok(Begun::Yes(Guard { version: version + 1, ..start.guard })));
         } else {
             answers.push(Ok(Begun::Lost));
         }
     }
-    if !rows.is_empty() {
-        let count = rows.len();
-        let begun = sqlx::query(BEGIN).bind(Value::from(rows).to_string()).execute(&mut *connection).await?;
-        outbox::all_of(count, begun.rows_affected())?;
-        row::add_events(connection, events).await?;
-    }
+    write_begun(connection, &begun).await?;
+    row::add_events(connection, events).await?;
     Ok(answers)
 }
+
+/// The rows are there and locked, so that this always updates; what could only be inserted is of no account. It is the one
+/// way in which both servers change many rows by one statement, each in its own way, without a temporary table.
+async fn write_begun(connection: &mut MySqlConnection, begun: &[&AttemptStart]) -> Result<(), Fault> {
+    for begun in portions(begun) {
+        let mut sql = QueryBuilder::<MySql>::new(format!(
+            "INSERT INTO email_outbox ({UNCHANGED}, status, id, provider, updated_at) "
+        ));
+        sql.push_values(begun, |mut row, start| {
+            row.push(UNCHANGED_VALUES).push("''").push_bind(start.guard.id.to_string());
+            row.push_bind(&start.provider).push_bind(at(start.now));
+        });
+        sql.push(
+            " ON DUPLICATE KEY UPDATE at_provider = TRUE, provider = VALUES(provider), version = version + 1,
+                 updated_at = VALUES(updated_at)",
+        );
+        sql.build().execute(&mut *connection).await?;
+    }
+    Ok(())
+}
+
+/// Columns that an insert has to name and an update leaves alone.
+const UNCHANGED: &str = "company_id, priority, expires_at, mode, to_email, subject, created_at, ttl_ms, request_id, \
+    size_bytes, content_ref, detail";
+const UNCHANGED_VALUES: &str = "'', 0, '2000-01-01', '', '', '', '2000-01-01', 0, '', 0, '', ''";
 
 /// Fence and version of those that are claimed and not begun; their rows are locked.
 async fn ready_to_begin(
@@ -87,7 +100,7 @@ async fn ready_to_begin(
     push_list(&mut sql, ids(emails));
     sql.push(" ORDER BY id FOR UPDATE");
     let mut ready = HashMap::new();
-    for row in sql.build().persistent(emails.len() == 1).fetch_all(connection).await? {
+    for row in sql.build().fetch_all(connection).await? {
         if row::status(&row)? == Status::Processing && !get::<bool>(&row, "at_provider")? {
             ready.insert(parsed(&row, "id")?, (get(&row, "fence")?, get(&row, "version")?));
         }
@@ -117,9 +130,9 @@ impl Leased {
 /// What a group of settlements changes.
 #[derive(Default)]
 struct Changes {
-    outbox: Vec<Value>,
-    /// Back into the queue.
-    waiting: Vec<Value>,
+    outbox: Vec<Row>,
+    /// Back into the queue, and when they are due.
+    waiting: Vec<(EmailId, Timestamp)>,
     ended: Vec<EmailId>,
     events: Vec<(EmailId, Event)>,
     /// Reports that came too late, by the number of their event.
@@ -170,7 +183,7 @@ async fn lock_leased(
     push_list(&mut sql, ids(emails));
     sql.push(" ORDER BY q.email_id FOR UPDATE");
     let mut leased = HashMap::with_capacity(emails.len());
-    for row in sql.build().persistent(emails.len() == 1).fetch_all(connection).await? {
+    for row in sql.build().fetch_all(connection).await? {
         let found = Leased {
             status: row::status(&row)?,
             fence: get(&row, "fence")?,
@@ -190,27 +203,23 @@ impl Changes {
         let starts = change
             .starts_given_back
             .map_or(0, |given_back| leased.unfinished_starts.saturating_sub(given_back));
-        let failure = change.failure;
-        self.outbox.push(json!({
-            "id": id.to_string(),
-            "status": change.to.as_str(),
-            "trouble": row::trouble(change.to),
-            "starts": starts,
-            "attempts": leased.attempts.saturating_sub(change.attempts_given_back),
-            "unknown": u8::from(change.outcome_unknown),
-            "sent": change.sent_at.map(text_of),
-            "failed": change.failed_at.map(text_of),
-            "dead": change.dead_at.map(text_of),
-            "now": text_of(settlement.now),
-            "provider": change.provider,
-            "messageId": change.provider_message_id,
-            "durationMs": change.duration_ms,
-            "code": failure.map(|failure| failure.code.as_str()),
-            "category": failure.map(|failure| failure.category.as_str()),
-            "reason": failure.map(|failure| &failure.message),
-        }));
+        self.outbox.push(Row {
+            id,
+            status: change.to,
+            unfinished_starts: starts,
+            attempts: leased.attempts.saturating_sub(change.attempts_given_back),
+            outcome_unknown: change.outcome_unknown,
+            sent_at: change.sent_at,
+            failed_at: change.failed_at,
+            dead_at: change.dead_at,
+            now: settlement.now,
+            provider: change.provider.map(str::to_owned),
+            provider_message_id: change.provider_message_id.map(str::to_owned),
+            duration_ms: change.duration_ms,
+            failure: change.failure.cloned(),
+        });
         match change.due_at {
-            Some(due_at) => self.waiting.push(json!({ "id": id.to_string(), "due": due_at.millis() })),
+            Some(due_at) => self.waiting.push((id, due_at)),
             None => self.ended.push(id),
         }
         self.events.extend(settlement.events.iter().map(|event| (id, event.clone())));
@@ -228,17 +237,9 @@ impl Changes {
         connection: &mut MySqlConnection,
         leased: &HashMap<EmailId, Leased>,
     ) -> Result<(), Fault> {
-        if !self.outbox.is_empty() {
-            let count = self.outbox.len();
-            let rows = Value::from(self.outbox).to_string();
-            let written = sqlx::query(SETTLE).bind(rows).execute(&mut *connection).await?;
-            outbox::all_of(count, written.rows_affected())?;
-        }
+        write_settled(connection, &self.outbox).await?;
         outbox::leave_queue(connection, &self.ended).await?;
-        if !self.waiting.is_empty() {
-            let rows = Value::from(self.waiting).to_string();
-            sqlx::query(WAIT_AGAIN).bind(rows).execute(&mut *connection).await?;
-        }
+        wait_again(connection, &self.waiting).await?;
         let unknown: Vec<EmailId> =
             self.late.iter().map(|(id, _)| *id).filter(|id| !leased.contains_key(id)).collect();
         let known = existing(connection, &unknown).await?;
@@ -252,37 +253,80 @@ impl Changes {
     }
 }
 
-const SETTLE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
-         id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin PATH '$.id',
-         status VARCHAR(16) PATH '$.status', trouble VARCHAR(16) PATH '$.trouble',
-         starts INT UNSIGNED PATH '$.starts', attempts INT UNSIGNED PATH '$.attempts', unknown INT PATH '$.unknown',
-         sent DATETIME(3) PATH '$.sent', failed DATETIME(3) PATH '$.failed', dead DATETIME(3) PATH '$.dead',
-         now DATETIME(3) PATH '$.now', provider TEXT PATH '$.provider', message_id TEXT PATH '$.messageId',
-         duration_ms BIGINT UNSIGNED PATH '$.durationMs', code TEXT PATH '$.code',
-         category TEXT PATH '$.category', reason MEDIUMTEXT PATH '$.reason')) v
-     STRAIGHT_JOIN email_outbox o ON o.id = v.id
-     SET o.status = v.status, o.trouble = v.trouble, o.version = o.version + 1, o.at_provider = FALSE,
-         o.unfinished_starts = v.starts, o.attempts = v.attempts,
-         o.outcome_unknown = o.outcome_unknown OR v.unknown,
-         o.sent_at = COALESCE(v.sent, o.sent_at), o.failed_at = COALESCE(v.failed, o.failed_at), o.dead_at = v.dead,
-         o.updated_at = v.now,
-         o.provider = COALESCE(v.provider, o.provider),
-         o.provider_message_id = COALESCE(v.message_id, o.provider_message_id),
-         o.duration_ms = COALESCE(v.duration_ms, o.duration_ms),
-         o.last_failure_at = IF(v.code IS NULL, o.last_failure_at, v.now),
-         o.last_failure_code = COALESCE(v.code, o.last_failure_code),
-         o.last_failure_category = COALESCE(v.category, o.last_failure_category),
-         o.last_failure_reason = COALESCE(v.reason, o.last_failure_reason)
-     WHERE o.status = 'PROCESSING'";
+/// A settled email as it is written; what is `None` stays as it is, but for `dead_at`.
+struct Row {
+    id: EmailId,
+    status: Status,
+    unfinished_starts: u32,
+    attempts: u32,
+    outcome_unknown: bool,
+    sent_at: Option<Timestamp>,
+    failed_at: Option<Timestamp>,
+    dead_at: Option<Timestamp>,
+    now: Timestamp,
+    provider: Option<String>,
+    provider_message_id: Option<String>,
+    duration_ms: Option<u64>,
+    failure: Option<Failure>,
+}
 
-const WAIT_AGAIN: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
-         id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin PATH '$.id', due BIGINT PATH '$.due')) v
-     STRAIGHT_JOIN email_queue q ON q.email_id = v.id
-     SET q.due_at = v.due, q.lease_until = NULL, q.lease_owner = NULL";
+/// As in [`write_begun`]: the rows are there and locked.
+async fn write_settled(connection: &mut MySqlConnection, rows: &[Row]) -> Result<(), Fault> {
+    for rows in portions(rows) {
+        let mut sql = QueryBuilder::<MySql>::new(format!(
+            "INSERT INTO email_outbox ({UNCHANGED}, id, status, trouble, unfinished_starts, attempts, outcome_unknown,
+                 sent_at, failed_at, dead_at, updated_at, provider, provider_message_id, duration_ms,
+                 last_failure_code, last_failure_category, last_failure_reason, last_failure_at) "
+        ));
+        sql.push_values(rows, |mut values, row| {
+            let failure = row.failure.as_ref();
+            values.push(UNCHANGED_VALUES).push_bind(row.id.to_string()).push_bind(row.status.as_str());
+            values
+                .push_bind(row::trouble(row.status))
+                .push_bind(row.unfinished_starts)
+                .push_bind(row.attempts);
+            values
+                .push_bind(row.outcome_unknown)
+                .push_bind(row.sent_at.map(at))
+                .push_bind(row.failed_at.map(at));
+            values.push_bind(row.dead_at.map(at)).push_bind(at(row.now)).push_bind(&row.provider);
+            values.push_bind(&row.provider_message_id).push_bind(row.duration_ms);
+            values.push_bind(failure.map(|failure| failure.code.as_str()));
+            values.push_bind(failure.map(|failure| failure.category.as_str()));
+            values.push_bind(failure.map(|failure| &failure.message)).push_bind(failure.map(|_| at(row.now)));
+        });
+        sql.push(
+            " ON DUPLICATE KEY UPDATE status = VALUES(status), trouble = VALUES(trouble), version = version + 1,
+                 at_provider = FALSE, unfinished_starts = VALUES(unfinished_starts), attempts = VALUES(attempts),
+                 outcome_unknown = outcome_unknown OR VALUES(outcome_unknown),
+                 sent_at = COALESCE(VALUES(sent_at), sent_at), failed_at = COALESCE(VALUES(failed_at), failed_at),
+                 dead_at = VALUES(dead_at), updated_at = VALUES(updated_at),
+                 provider = COALESCE(VALUES(provider), provider),
+                 provider_message_id = COALESCE(VALUES(provider_message_id), provider_message_id),
+                 duration_ms = COALESCE(VALUES(duration_ms), duration_ms),
+                 last_failure_code = COALESCE(VALUES(last_failure_code), last_failure_code),
+                 last_failure_category = COALESCE(VALUES(last_failure_category), last_failure_category),
+                 last_failure_reason = COALESCE(VALUES(last_failure_reason), last_failure_reason),
+                 last_failure_at = COALESCE(VALUES(last_failure_at), last_failure_at)",
+        );
+        sql.build().execute(&mut *connection).await?;
+    }
+    Ok(())
+}
 
-/// A moment as text that the database reads as its own.
-fn text_of(moment: Timestamp) -> String {
-    at(moment).format("%Y-%m-%d %H:%M:%S%.3f").to_string()
+/// As in [`write_begun`]: the rows are there and locked.
+async fn wait_again(connection: &mut MySqlConnection, waiting: &[(EmailId, Timestamp)]) -> Result<(), Fault> {
+    for waiting in portions(waiting) {
+        let mut sql = QueryBuilder::<MySql>::new(
+            "INSERT INTO email_queue (company_id, priority, expires_at, size_bytes, email_id, due_at) ",
+        );
+        sql.push_values(waiting, |mut row, (id, due_at)| {
+            row.push("'', 0, 0, 0").push_bind(id.to_string()).push_bind(due_at.millis());
+        });
+        sql.push(" ON DUPLICATE KEY UPDATE due_at = VALUES(due_at), lease_until = NULL, lease_owner = NULL");
+        sql.build().execute(&mut *connection).await?;
+    }
+    Ok(())
 }
 
 async fn existing(connection: &mut MySqlConnection, emails: &[EmailId]) -> Result<BTreeSet<EmailId>, Fault> {
@@ -291,7 +335,7 @@ async fn existing(connection: &mut MySqlConnection, emails: &[EmailId]) -> Resul
     }
     let mut sql = QueryBuilder::<MySql>::new("SELECT id FROM email_outbox WHERE id IN ");
     push_list(&mut sql, ids(emails));
-    let rows = sql.build().persistent(emails.len() == 1).fetch_all(connection).await?;
+    let rows = sql.build().fetch_all(connection).await?;
     Ok(rows.iter().map(|row| parsed(row, "id")).collect::<Result<_, _>>()?)
 }
 
@@ -315,7 +359,7 @@ pub async fn renew(
     push_list(&mut sql, ids(&emails));
     sql.push(" ORDER BY q.email_id FOR UPDATE");
     let mut fences: HashMap<EmailId, u64> = HashMap::new();
-    for row in sql.build().persistent(emails.len() == 1).fetch_all(&mut *connection).await? {
+    for row in sql.build().fetch_all(&mut *connection).await? {
         fences.insert(parsed(&row, "email_id")?, get(&row, "fence")?);
     }
     let (mine, lost): (Vec<Guard>, Vec<Guard>) =
@@ -325,7 +369,7 @@ pub async fn renew(
             QueryBuilder::<MySql>::new("UPDATE email_queue SET lease_until = GREATEST(lease_until, ");
         sql.push_bind(until.millis()).push(") WHERE email_id IN ");
         push_list(&mut sql, mine.iter().map(|guard| guard.id.to_string()));
-        sql.build().persistent(mine.len() == 1).execute(connection).await?;
+        sql.build().execute(connection).await?;
     }
     Ok(lost.into_iter().map(|guard| guard.id).collect())
 }

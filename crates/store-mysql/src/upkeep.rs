@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use model::{EmailId, Status, Timestamp, WorkerId};
@@ -47,8 +48,8 @@ impl Upkeep for MysqlStore {
     }
 
     async fn prune(&self, retention: &Retention, now: Timestamp, limit: u32) -> Result<Pruned, StoreError> {
-        let from = self.pruned_to.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let pruning = Pruning { retention: retention.clone(), now, limit, from };
+        let walk = self.pruned_to.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let pruning = Pruning { retention: retention.clone(), now, limit, walk };
         let (pruned, to) = self.write(pruning, |lane, pruning| Box::pin(prune(lane, pruning))).await?;
         *self.pruned_to.lock().unwrap_or_else(PoisonError::into_inner) = to;
         Ok(pruned)
@@ -87,7 +88,7 @@ impl Upkeep for MysqlStore {
                     QueryBuilder::<MySql>::new("UPDATE email_queue SET lease_until = 0 WHERE lease_owner = ");
                 sql.push_bind(worker.to_string()).push(" AND lease_until IS NOT NULL AND email_id IN ");
                 push_list(&mut sql, ids(&left));
-                sql.build().persistent(false).execute(&mut lane.connection).await?;
+                sql.build().execute(&mut lane.connection).await?;
                 Ok(())
             })
         });
@@ -99,7 +100,9 @@ impl Upkeep for MysqlStore {
         self.beginning.close().await;
         self.settling.close().await;
         self.writes.close();
-        self.lanes.close().await;
+        for lanes in self.group_lanes.iter().chain([&self.claiming, &self.lanes]) {
+            lanes.close().await;
+        }
         self.pool.close().await;
     }
 }
@@ -122,51 +125,93 @@ async fn stats(connection: &mut MySqlConnection, now: Timestamp) -> Result<Queue
     Ok(QueueStats { by_status, oldest_due_at, dead_letters })
 }
 
+/// How many rows retention looks at per call besides those it deletes.
+const LOOKS_MAX: u32 = 2_000;
+
+/// How far retention has walked through the contents and the emails, in the order of acceptance. What may not go yet is
+/// passed over, and met again in the next round. An index over what has ended would find it at once, and would cost
+/// every email that is sent a change of that index.
+#[derive(Debug, Clone, Default)]
+pub struct Walk {
+    contents: String,
+    emails: String,
+}
+
 /// What one step of retention goes by.
 struct Pruning {
     retention: Retention,
     now: Timestamp,
     limit: u32,
-    /// Where the last step stopped among the contents.
-    from: String,
+    walk: Walk,
 }
 
-/// Looks at up to `limit` contents, oldest first, from where the last call stopped; and at the oldest emails.
-async fn prune(lane: &mut Lane, pruning: &Pruning) -> Result<(Pruned, String), Fault> {
-    let Pruning { retention, now, limit, from } = pruning;
+async fn prune(lane: &mut Lane, pruning: &Pruning) -> Result<(Pruned, Walk), Fault> {
+    let Pruning { retention, now, limit, walk } = pruning;
+    let (now, limit, mut walk) = (*now, *limit, walk.clone());
+    let connection = &mut lane.connection;
     let content_end = now.minus(retention.content);
-    let looked = finished(&mut lane.connection, OLD_CONTENTS, from, *limit).await?;
-    let contents: Vec<EmailId> =
-        looked.iter().filter(|old| old.is_over(content_end)).map(|old| old.id).collect();
-    delete(&mut lane.connection, "DELETE FROM contents WHERE email_id IN ", &contents).await?;
-    // What follows an email that is too young is younger still: begin anew. Only those that may not go at all yet
-    // are passed over.
-    let meets_the_young = looked.iter().any(|old| old.is_finished() && !old.is_over(content_end));
-    let is_at_the_end = looked.len() < *limit as usize || meets_the_young;
-    let last = looked.last().map(|old| old.id.to_string()).unwrap_or_default();
-    let next = if is_at_the_end { String::new() } else { last };
-
-    let emails_end = now.minus(retention.emails);
-    let oldest = finished(&mut lane.connection, OLD_EMAILS, "", *limit).await?;
-    let over: Vec<EmailId> = oldest.iter().filter(|old| old.is_over(emails_end)).map(|old| old.id).collect();
-    let emails = delete_emails(lane, &over).await?;
-    let dead_letters = forget_dead_letters(lane, now.minus(retention.dead_letters), *limit).await?;
-    let sql = "DELETE FROM idempotency_keys WHERE keep_until <= ? ORDER BY keep_until LIMIT ?";
-    let keys = sqlx::query(sql).bind(now.millis()).bind(*limit).execute(&mut lane.connection).await?;
+    let contents = over(connection, OLDEST_CONTENTS, &mut walk.contents, content_end, limit).await?;
+    let emails =
+        over(connection, OLDEST_EMAILS, &mut walk.emails, now.minus(retention.emails), limit).await?;
+    delete(connection, "DELETE FROM contents WHERE email_id IN ", &contents).await?;
     let pruned = Pruned {
         contents: contents.len() as u64,
-        emails,
-        dead_letters,
-        idempotency_keys: keys.rows_affected(),
+        emails: delete_emails(lane, &emails).await?,
+        dead_letters: forget_dead_letters(lane, now.minus(retention.dead_letters), limit).await?,
+        idempotency_keys: delete_keys(&mut lane.connection, now, limit).await?,
     };
-    Ok((pruned, next))
+    Ok((pruned, walk))
 }
 
-const OLD_CONTENTS: &str = "SELECT o.id, o.status, o.updated_at, o.dead_at IS NOT NULL AS is_dead
+const OLDEST_CONTENTS: &str = "SELECT o.id, o.status, o.updated_at, o.dead_at IS NOT NULL AS is_dead
      FROM contents c FORCE INDEX (PRIMARY) STRAIGHT_JOIN email_outbox o ON o.id = c.email_id
-     WHERE c.email_id > ? ORDER BY c.email_id LIMIT ?";
-const OLD_EMAILS: &str = "SELECT id, status, updated_at, dead_at IS NOT NULL AS is_dead
-     FROM email_outbox FORCE INDEX (PRIMARY) WHERE id > ? ORDER BY id LIMIT ?";
+     WHERE c.email_id > ? AND c.email_id < ? ORDER BY c.email_id LIMIT ?";
+const OLDEST_EMAILS: &str = "SELECT id, status, updated_at, dead_at IS NOT NULL AS is_dead
+     FROM email_outbox FORCE INDEX (PRIMARY) WHERE id > ? AND id < ? ORDER BY id LIMIT ?";
+
+/// Up to `limit` whose time is over, from where the walk stopped; from the beginning when there are none from there on.
+async fn over(
+    connection: &mut MySqlConnection,
+    sql: &'static str,
+    from: &mut String,
+    end: Timestamp,
+    limit: u32,
+) -> Result<Vec<EmailId>, Fault> {
+    loop {
+        let was_at_the_beginning = from.is_empty();
+        let looked = oldest(connection, sql, from, end).await?;
+        let last = looked.last().map(|old| old.id.to_string()).unwrap_or_default();
+        let is_at_the_end = looked.len() < LOOKS_MAX as usize;
+        let mut over: Vec<EmailId> = looked.iter().filter(|old| old.is_over(end)).map(|old| old.id).collect();
+        let are_more = over.len() > limit as usize;
+        over.truncate(limit as usize);
+        *from = match over.last() {
+            Some(id) if are_more => id.to_string(),
+            _ if is_at_the_end => String::new(),
+            _ => last,
+        };
+        if !over.is_empty() || was_at_the_beginning || !is_at_the_end {
+            return Ok(over);
+        }
+    }
+}
+
+async fn oldest(
+    connection: &mut MySqlConnection,
+    sql: &'static str,
+    from: &str,
+    end: Timestamp,
+) -> Result<Vec<Old>, Fault> {
+    // What was accepted later has not ended before either; ids begin with the time of acceptance.
+    let until = EmailId::from_parts(end.plus(Duration::from_millis(1)), [0; 10]).to_string();
+    let rows = sqlx::query(sql).bind(from).bind(until).bind(LOOKS_MAX).fetch_all(connection).await?;
+    Ok(rows.iter().map(Old::of).collect::<Result<_, _>>()?)
+}
+
+async fn delete_keys(connection: &mut MySqlConnection, now: Timestamp, limit: u32) -> Result<u64, Fault> {
+    let sql = "DELETE FROM idempotency_keys WHERE keep_until <= ? ORDER BY keep_until LIMIT ?";
+    Ok(sqlx::query(sql).bind(now.millis()).bind(limit).execute(connection).await?.rows_affected())
+}
 
 struct Old {
     id: EmailId,
@@ -195,21 +240,11 @@ impl Old {
     }
 }
 
-async fn finished(
-    connection: &mut MySqlConnection,
-    sql: &'static str,
-    from: &str,
-    limit: u32,
-) -> Result<Vec<Old>, Fault> {
-    let rows = sqlx::query(sql).bind(from).bind(limit).fetch_all(connection).await?;
-    Ok(rows.iter().map(Old::of).collect::<Result<_, _>>()?)
-}
-
 async fn delete(connection: &mut MySqlConnection, sql: &str, emails: &[EmailId]) -> Result<(), Fault> {
     if !emails.is_empty() {
         let mut sql = QueryBuilder::<MySql>::new(sql);
         push_list(&mut sql, ids(emails));
-        sql.build().persistent(false).execute(connection).await?;
+        sql.build().execute(connection).await?;
     }
     Ok(())
 }
@@ -226,7 +261,7 @@ async fn delete_emails(lane: &mut Lane, emails: &[EmailId]) -> Result<u64, Fault
     );
     push_list(&mut sql, ids(emails));
     sql.push(" ORDER BY id FOR UPDATE");
-    let rows = sql.build().persistent(false).fetch_all(&mut *connection).await?;
+    let rows = sql.build().fetch_all(&mut *connection).await?;
     let locked: Vec<Old> = rows.iter().map(Old::of).collect::<Result<_, _>>()?;
     let over: Vec<EmailId> = locked.iter().filter(|old| old.is_finished()).map(|old| old.id).collect();
     for sql in [
@@ -257,7 +292,7 @@ async fn forget_dead_letters(lane: &mut Lane, end: Timestamp, limit: u32) -> Res
         "UPDATE email_outbox SET dead_at = NULL WHERE dead_at IS NOT NULL AND id IN ",
     );
     push_list(&mut sql, ids(&over));
-    let forgotten = sql.build().persistent(false).execute(connection).await?.rows_affected();
+    let forgotten = sql.build().execute(connection).await?.rows_affected();
     lane.counts.dead_letters(-i64::try_from(forgotten).unwrap_or(i64::MAX));
     Ok(forgotten)
 }

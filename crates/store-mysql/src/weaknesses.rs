@@ -61,26 +61,26 @@ impl Settings {
         };
         let flush = self.text("innodb_flush_log_at_trx_commit");
         if !flush.is_empty() && flush != "1" {
-            let text = format!("is {flush}: a crash loses the last second of what was accepted; set it to 1");
+            let text = format!("{flush}: a crash loses the last second of what was accepted; set it to 1");
             loses("innodb_flush_log_at_trx_commit", text);
         }
         let sync = self.text("sync_binlog");
         if self.is_on("log_bin") && !sync.is_empty() && sync != "1" {
             let text = format!(
-                "is {sync} while the binary log is on: after a power cut, replicas and recovery miss what was accepted \
+                "{sync} while the binary log is on: after a power cut, replicas and recovery miss what was accepted \
                  last; set it to 1"
             );
             loses("sync_binlog", text);
         }
         if ["OFF", "0"].contains(&self.text("innodb_doublewrite").as_str()) {
-            let text = "is off: a power cut in the middle of a page destroys it; turn it on, unless the file system \
+            let text = "off: a power cut in the middle of a page destroys it; turn it on, unless the file system \
                         writes pages whole";
             loses("innodb_doublewrite", text.into());
         }
         if self.text("innodb_flush_method") == "NOSYNC" {
             loses(
                 "innodb_flush_method",
-                "is nosync: nothing is forced to the disk; use O_DIRECT or fsync".into(),
+                "nosync: nothing is forced to the disk; use O_DIRECT or fsync".into(),
             );
         }
         found
@@ -93,25 +93,22 @@ impl Settings {
         };
         for name in ["read_only", "super_read_only"] {
             if self.is_on(name) {
-                hinders(
-                    name,
-                    "is on: nothing can be accepted; connect to the server that takes writes".into(),
-                );
+                hinders(name, "on: nothing can be accepted; connect to the server that takes writes".into());
             }
         }
         if self.is_on("log_bin") && self.text("binlog_format") == "STATEMENT" {
             let text =
-                "is STATEMENT: the server refuses our transactions, which are read committed; set it to ROW";
+                "STATEMENT: the server refuses our transactions, which are read committed; set it to ROW";
             hinders("binlog_format", text.into());
         }
         if let Some(bytes) = self.number("max_allowed_packet").filter(|bytes| *bytes < PACKET_MIN) {
-            let text = format!("is {bytes}: emails with large attachments are refused; set it to 64M");
+            let text = format!("{bytes}: emails with large attachments are refused; set it to 64M");
             hinders("max_allowed_packet", text);
         }
         let needed = u64::from(pool_max) + LANES;
         if let Some(most) = self.number("max_connections").filter(|most| *most < needed) {
             let text =
-                format!("is {most}: one process may use {needed}; raise it, or lower pool_max in store.url");
+                format!("{most}: one process may use {needed}; raise it, or lower pool_max in store.url");
             hinders("max_connections", text);
         }
         found

@@ -1,7 +1,7 @@
 //! MySQL, or MariaDB, keeps every law of the store: each in a database of its own.
 
-mod database;
+mod support;
 
-use database::fresh;
+use support::fresh;
 
 store::store_contract!(fresh());

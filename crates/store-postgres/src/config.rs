@@ -18,23 +18,24 @@ pub const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What every connection asks of the server. Nothing of ours takes long: what does is stuck, and says so.
 /// No JIT: it would cost more than any statement here. No notices: the driver logs each, and a roll-back outside of a
-/// transaction, with which every connection goes back to the pool, is one.
+/// transaction, with which every connection goes back to the pool, is one. Along an index, always: every statement has
+/// one made for it, and the tables are empty at one moment and hold a million rows at the next, so that statistics
+/// would mislead the planner.
 const SESSION: &[(&str, &str)] = &[
     ("statement_timeout", "30s"),
     ("lock_timeout", "10s"),
     ("idle_in_transaction_session_timeout", "60s"),
     ("jit", "off"),
     ("client_min_messages", "error"),
+    ("enable_seqscan", "off"),
+    ("enable_bitmapscan", "off"),
     ("timezone", "UTC"),
 ];
 
-/// What the connections for the hot statements ask besides. These statements have one good plan each: along an index
-/// from the values they are given. The tables they read are empty at one moment and hold a million rows at the next,
-/// so statistics would mislead the planner; and a plan made once saves planning every time.
+/// What the connections for the hot statements ask besides. These statements have one good plan each: from the values
+/// they are given to the rows, one by one. Making it once saves planning every time.
 const HOT_SESSION: &[(&str, &str)] = &[
     ("plan_cache_mode", "force_generic_plan"),
-    ("enable_seqscan", "off"),
-    ("enable_bitmapscan", "off"),
     ("enable_hashjoin", "off"),
     ("enable_mergejoin", "off"),
     ("enable_memoize", "off"),

@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout};
 use crate::config::CONNECT_TIMEOUT;
 use crate::counts;
 use crate::error::{Fault, from_sqlx};
+use crate::nodelay::send_at_once;
 
 /// A statement that the server does not end by itself in time has lost its server.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(40);
@@ -121,6 +122,7 @@ impl Lanes {
 
     async fn connect(&self) -> Result<Lane, StoreError> {
         let connection = connect(&self.0.options).await?;
+        send_at_once(self.0.options.get_port());
         let shard = counts::shard(self.0.made.fetch_add(1, Ordering::Relaxed));
         Ok(Lane { connection, shard, is_doubtful: false, idle_since: Instant::now() })
     }

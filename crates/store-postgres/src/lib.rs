@@ -5,6 +5,9 @@
 //! writes does so on a task of its own, so that a caller that goes away leaves nothing half-open. `wake` tells other
 //! processes of due emails. The roles of the port are in files of their own names.
 
+#[cfg(test)]
+extern crate self as store_postgres;
+
 mod accept;
 mod claim;
 mod companies;
@@ -17,6 +20,7 @@ mod insert;
 mod intake;
 mod lane;
 mod lookup;
+mod nodelay;
 mod outbox;
 mod providers;
 mod recipients;
@@ -148,3 +152,8 @@ fn named(config: &PostgresConfig, error: StoreError) -> StoreError {
         other => other,
     }
 }
+
+/// The tests' databases, for those that look at the statements themselves.
+#[cfg(test)]
+#[path = "../tests/support/mod.rs"]
+mod support;

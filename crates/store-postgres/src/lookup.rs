@@ -207,12 +207,13 @@ impl Query {
         }
     }
 
+    /// `OFFSET 0` keeps the planner from another order than this one: find, look, test, until there are enough.
     fn statement(&self) -> String {
         let testing = if self.testing.is_empty() { "true".to_owned() } else { self.testing.join(" AND ") };
         format!(
             "SELECT {columns}, q.due_at, q.lease_until
              FROM ({driving}) AS found
-                  CROSS JOIN LATERAL (SELECT * FROM email_outbox WHERE id = found.id) AS o
+                  CROSS JOIN LATERAL (SELECT * FROM email_outbox WHERE id = found.id OFFSET 0) AS o
                   LEFT JOIN LATERAL (SELECT due_at, lease_until FROM email_queue WHERE email_id = o.id) AS q ON true
              WHERE {testing} ORDER BY found.id DESC LIMIT $14",
             columns = row::COLUMNS,

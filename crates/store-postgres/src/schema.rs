@@ -12,6 +12,8 @@ const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_init.sql")];
 /// "Post" in ASCII, twice: the lock that migrating processes stand in line for.
 const LOCK: i64 = 0x506F_7374_506F_7374;
 
+/// Where it is noted which migrations were done.
+const NOTES: &str = "posthaste_schema";
 /// The tables of the first migration that other programs may have under the same names.
 const OURS: [&str; 6] = ["email_outbox", "email_queue", "companies", "contents", "events", "recipients"];
 
@@ -69,14 +71,18 @@ async fn run(connection: &mut PgConnection, sql: &'static str) -> Result<(), Fau
 /// How many migrations the database has seen; refuses one that is another program's or newer than this one.
 async fn schema_version(connection: &mut PgConnection) -> Result<usize, Fault> {
     let known = MIGRATIONS.len();
-    let row = sqlx::query(
-        "SELECT to_regclass('posthaste_schema') IS NOT NULL,
-                EXISTS (SELECT 1 FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NOT NULL)",
+    // Read from the catalogue itself: to_regclass may answer from a cache that does not know yet what the process before
+    // us in the line has made.
+    let rows = sqlx::query(
+        "SELECT relname::text FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+         WHERE relname = ANY($1::text[]) AND nspname = ANY(current_schemas(false))",
     )
-    .bind(OURS.as_slice())
-    .fetch_one(&mut *connection)
+    .bind(OURS.iter().chain([&NOTES]).copied().collect::<Vec<_>>())
+    .fetch_all(&mut *connection)
     .await?;
-    let (is_ours, holds_tables): (bool, bool) = (row.try_get(0)?, row.try_get(1)?);
+    let found: Vec<String> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+    let is_ours = found.iter().any(|name| name == NOTES);
+    let holds_tables = found.iter().any(|name| name != NOTES);
     if !is_ours && holds_tables {
         let text = "the database holds tables of another program; name an empty database or schema";
         return Err(StoreError::Unusable(text.into()).into());

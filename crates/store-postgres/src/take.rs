@@ -294,3 +294,67 @@ fn add(taken: &mut Taken, row: &PgRow, now: Timestamp) -> Result<(), Fault> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use sqlx::AssertSqlSafe;
+    use store::contract::stage::{a_company, backlog};
+    use testkit::START;
+
+    use super::*;
+    use crate::support::{Fixture, fresh, run};
+
+    /// The plan of a statement on a lane's connection, with values nobody knows beforehand.
+    async fn plan_of(fixture: &Fixture, sql: &str, types: &str, values: &str) -> String {
+        let mut lane =
+            crate::lane::connect(&fixture.database.config().hot_options()).await.expect("a connection");
+        run(&mut lane, &format!("PREPARE statement ({types}) AS {sql}")).await;
+        let explain = format!("EXPLAIN EXECUTE statement ({values})");
+        let rows = sqlx::query(AssertSqlSafe(explain)).fetch_all(&mut lane).await.expect("a plan");
+        rows.iter().map(|row| row.get::<String, _>(0)).collect::<Vec<_>>().join("\n")
+    }
+
+    fn assert_walks_nothing(plan: &str) {
+        assert!(plan.contains("using queue_waiting on email_queue"), "{plan}");
+        for table in ["email_queue", "email_outbox", "companies"] {
+            assert!(!plan.contains(&format!("Seq Scan on {table}")), "{plan}");
+        }
+        assert!(!plan.contains("Hash Join") && !plan.contains("Bitmap"), "{plan}");
+    }
+
+    /// The same plans on tables that are empty, that have grown since, and that the server has looked at.
+    #[tokio::test]
+    async fn claims_use_their_indexes() {
+        let fixture = fresh().await;
+        let company = a_company(&*fixture, "acme").await;
+        for round in 0..3 {
+            let find = plan_of(
+                &fixture,
+                FIND,
+                "uuid, bigint, bigint, bigint, bigint",
+                "'00000000-0000-0000-0000-000000000000', 1, 32, 20000, 256",
+            )
+            .await;
+            assert_walks_nothing(&find);
+            let take = plan_of(
+                &fixture,
+                take_sql(),
+                "uuid[], integer[], integer[], bigint, bigint, timestamptz, bigint, uuid, smallint",
+                &format!("'{{{company}}}', '{{8}}', '{{8}}', 1, 1, now(), 1, '{company}', 1::smallint"),
+            )
+            .await;
+            assert_walks_nothing(&take);
+            for index in ["queue_waiting", "email_outbox_pkey", "email_queue_pkey"] {
+                assert!(take.contains(index), "round {round}: {take}");
+            }
+            // Before the emails are locked nothing may be sorted: that would lock them all.
+            let locked = &take[take.find("LockRows").expect("they are locked")..];
+            let searched = &locked[..locked.find("queue_waiting").expect("along the index")];
+            assert!(!searched.contains("Sort"), "{take}");
+            match round {
+                0 => drop(backlog(&*fixture, company, 3_000, START).await),
+                _ => run(&mut fixture.database.connect().await, "ANALYZE").await,
+            }
+        }
+    }
+}

@@ -145,3 +145,46 @@ async fn a_message_with_a_foreign_sender_is_refused_to_a_live_key() {
     sweep_once(&stage.gateway).await.expect("the store works");
     assert_eq!(stage.email(id).await.last_failure.expect("a failure").code, "SENDER_NOT_ALLOWED");
 }
+
+/// More has outlived its time than one round deletes: the next round goes on at once, not a minute later.
+#[tokio::test]
+async fn retention_keeps_up_with_any_backlog() {
+    let stage = Stage::with(FakeProvider::takes_everything()).await;
+    let count = BATCHES_MAX as usize * PRUNED_PER_BATCH as usize + 10;
+    let emails: Vec<NewEmail> = (0..count).map(|_| an_email(stage.company.id)).collect();
+    for request in emails.chunks(500) {
+        let acceptance = store::Acceptance {
+            company: stage.company.id,
+            emails: request.to_vec(),
+            key: None,
+            daily_limit: None,
+            now: stage.gateway.clock.now(),
+        };
+        stage.gateway.store.accept(acceptance).await.expect("accepted");
+    }
+    stage.pass(Duration::from_secs(25 * 3600));
+    let mut sweep = Sweep::new(stage.gateway.clone());
+    let mut expired = 0;
+    while expired < count {
+        expired += sweep.round().await.expect("the store works").expired as usize;
+    }
+    stage.pass(Duration::from_secs(91 * 24 * 3600));
+    let mut sweep = Sweep::new(stage.gateway.clone());
+    let mut rounds = 0;
+    while stage
+        .gateway
+        .store
+        .stats(stage.gateway.clock.now())
+        .await
+        .expect("stats")
+        .by_status
+        .values()
+        .sum::<u64>()
+        > 0
+    {
+        rounds += 1;
+        assert!(rounds < 20, "the emails are not deleted");
+        sweep.round().await.expect("the store works");
+    }
+    assert!(rounds > 1, "one round does a bounded amount");
+}

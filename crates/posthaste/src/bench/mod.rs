@@ -23,6 +23,7 @@ use model::{
 };
 use serde_json::{Value, json};
 use store::{EmailFilter, Store};
+use tokio::sync::Mutex;
 
 use crate::cli::Usage as WrongUsage;
 use crate::cli::out::Out;
@@ -112,7 +113,7 @@ fn print(args: &Args, figures: &[Figure], out: Out) -> anyhow::Result<()> {
 /// Accepting with no worker about, then a worker that drains what was accepted.
 async fn accept_alone(args: &Args, url: Option<&str>, figures: &mut Vec<Figure>) -> anyhow::Result<f64> {
     let bench = Bench::prepare(args, url).await?;
-    history::fill(&*bench.store, args.waiting, args.finished, args.html_bytes).await?;
+    history::fill(&*bench.store().await?, args.waiting, args.finished, args.html_bytes).await?;
     let sent_before = bench.sent().await?;
     let fleet = Fleet::start(&bench, &["api"]).await?;
     let answers = bench.post(args, &fleet, args.emails, None).await?;
@@ -123,6 +124,7 @@ async fn accept_alone(args: &Args, url: Option<&str>, figures: &mut Vec<Figure>)
     figures.push(Figure { name: "accept alone, p99", value: answers.quantile_ms(0.99), unit: "ms" });
     push_usage(figures, ["accept alone, cpu", "accept alone, peak memory"], usage, args.emails);
 
+    bench.leave_store().await;
     let start = Instant::now();
     let fleet = Fleet::start(&bench, &["worker"]).await?;
     bench.wait_for_sent(sent_before + args.emails).await?;
@@ -241,7 +243,9 @@ impl Fleet {
 /// A company of its own with a key, and the configuration for the servers.
 struct Bench {
     folder: tempfile::TempDir,
-    store: Arc<dyn Store>,
+    choice: StoreChoice,
+    /// Open between the measurements only: a second process on a SQLite file would share the work of its log.
+    store: Mutex<Option<Arc<dyn Store>>>,
     on_server: bool,
     company: CompanyId,
     key: String,
@@ -270,7 +274,24 @@ impl Bench {
         store.add_company(company).await?;
         let key = gateway::keys::make_key(id, KeyMode::Live, vec![Scope::Send], None, None, now);
         store.add_key(key.record).await?;
-        Ok(Self { folder, store, on_server: url.is_some(), company: id, key: key.text.expose().clone() })
+        let key = key.text.expose().clone();
+        let store = Mutex::new(Some(store));
+        Ok(Self { folder, choice, store, on_server: url.is_some(), company: id, key })
+    }
+
+    async fn store(&self) -> anyhow::Result<Arc<dyn Store>> {
+        let mut kept = self.store.lock().await;
+        if let Some(store) = &*kept {
+            return Ok(store.clone());
+        }
+        let store = wire::open(&self.choice).await?;
+        Ok(kept.insert(store).clone())
+    }
+
+    async fn leave_store(&self) {
+        if let Some(store) = self.store.lock().await.take() {
+            store.close().await;
+        }
     }
 
     fn roles(&self) -> &'static [&'static str] {
@@ -278,7 +299,7 @@ impl Bench {
     }
 
     async fn sent(&self) -> anyhow::Result<u64> {
-        let stats = self.store.stats(SystemClock.now()).await?;
+        let stats = self.store().await?.stats(SystemClock.now()).await?;
         Ok(stats.by_status.get(&Status::Sent).copied().unwrap_or(0))
     }
 
@@ -289,6 +310,7 @@ impl Bench {
         count: u64,
         rate: Option<f64>,
     ) -> anyhow::Result<Answers> {
+        self.leave_store().await;
         let load = Load {
             address: fleet.0.first().context("a server to post to")?.address,
             key: self.key.clone(),
@@ -320,10 +342,11 @@ impl Bench {
     }
 
     async fn delays_to_provider(&self) -> anyhow::Result<Vec<Duration>> {
-        let page = self.store.emails(self.company, &EmailFilter::default(), None, 100).await?;
+        let store = self.store().await?;
+        let page = store.emails(self.company, &EmailFilter::default(), None, 100).await?;
         let mut delays = Vec::new();
         for email in page.items {
-            let events = self.store.events(self.company, email.id).await?.unwrap_or_default();
+            let events = store.events(self.company, email.id).await?.unwrap_or_default();
             let at = |kind: EventKind| events.iter().find(|event| event.kind == kind).map(|event| event.at);
             if let (Some(accepted), Some(called)) = (at(EventKind::Enqueued), at(EventKind::SentAttempt)) {
                 delays.push(called.since(accepted));

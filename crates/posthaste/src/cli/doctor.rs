@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::bail;
-use model::Timestamp;
+use model::email::Outgoing;
+use model::{Address, CompanyId, Content, EmailId, Envelope, Mailbox, Secret, Timestamp};
 use serde_json::json;
 use store::{Store, Weakness};
 
@@ -21,7 +22,9 @@ const CLOCK_MIN: Timestamp = Timestamp::from_millis(1_577_836_800_000);
 /// More than this between our clock and the file system's is no rounding.
 const SKEW_MAX: Duration = Duration::from_secs(5);
 /// How long the way to a provider may take to be found open.
-const REACH_TIMEOUT: Duration = Duration::from_secs(5);
+const REACH_TIMEOUT: Duration = Duration::from_secs(20);
+/// Of how many companies the senders are looked up.
+const SENDERS_MAX: usize = 50;
 /// File systems on which SQLite's locks or syncs cannot be trusted.
 const NETWORK_FILE_SYSTEMS: &[&str] = &[
     "nfs",
@@ -64,8 +67,18 @@ fn finding(about: impl Into<String>, verdict: Verdict, text: impl Into<String>) 
     Finding { about: about.into(), verdict, text: text.into() }
 }
 
-pub async fn run(session: &Session) -> anyhow::Result<()> {
-    let findings = examine(session).await;
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Also send a test email to this address through every provider of the default route
+    #[arg(long, value_name = "ADDRESS", value_parser = super::parse_address)]
+    send_to: Option<Address>,
+    /// The sender of the test email [default: that of the first company that has one]
+    #[arg(long, value_name = "MAILBOX", value_parser = super::parse_mailbox, requires = "send_to")]
+    from: Option<Mailbox>,
+}
+
+pub async fn run(session: &Session, args: &Args) -> anyhow::Result<()> {
+    let findings = examine(session, args).await;
     for Finding { about, verdict, text } in &findings {
         let json = json!({ "about": about, "verdict": verdict.as_str(), "text": text });
         session.out.result(&json, format!("{:<8} {about:<16} {text}", verdict.as_str()))?;
@@ -77,7 +90,7 @@ pub async fn run(session: &Session) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn examine(session: &Session) -> Vec<Finding> {
+async fn examine(session: &Session, args: &Args) -> Vec<Finding> {
     let config = &session.loaded.config;
     let mut findings: Vec<Finding> = session
         .loaded
@@ -96,10 +109,74 @@ async fn examine(session: &Session) -> Vec<Finding> {
     findings.push(lease(config));
     findings.push(guard(config));
     findings.push(alerts(config));
+    let senders = senders(session).await;
+    let addresses: Vec<Address> = senders.iter().map(|sender| sender.address.clone()).collect();
     for name in &config.default_route {
-        findings.push(provider(config, name).await);
+        findings.push(provider(config, name, &addresses).await);
+        if let Some(to) = &args.send_to {
+            findings.push(test_email(session, name, to, args.from.as_ref().or(senders.first())).await);
+        }
     }
     findings
+}
+
+/// Whom companies send as, as far as the store can say.
+async fn senders(session: &Session) -> Vec<Mailbox> {
+    let config = &session.loaded.config;
+    if wire::database_file(config).is_some_and(|database| !database.exists()) {
+        return Vec::new();
+    }
+    let Ok(store) = wire::open_store(config, Presence::MustExist, session.patience).await else {
+        return Vec::new();
+    };
+    let companies = store.companies().await.unwrap_or_default();
+    store.close().await;
+    companies.into_iter().filter_map(|company| company.settings.from).take(SENDERS_MAX).collect()
+}
+
+/// One email straight through the provider; it is in no store and counts nowhere.
+async fn test_email(session: &Session, name: &str, to: &Address, from: Option<&Mailbox>) -> Finding {
+    let about = format!("test via {name}");
+    let Some(from) = from else {
+        return finding(about, Verdict::Wrong, "no company has a sender; give one with --from");
+    };
+    let Some(choice) = session.loaded.config.providers.get(name) else {
+        return finding(about, Verdict::Wrong, "it is on the route but not configured");
+    };
+    let provider = match wire::provider(choice) {
+        Ok(provider) => provider,
+        Err(error) => return finding(about, Verdict::Wrong, format!("{error:#}")),
+    };
+    match provider.send(&a_test_email(session.now(), to, from)).await {
+        Ok(receipt) => {
+            let id = receipt.message_id.unwrap_or_else(|| "no id".to_owned());
+            finding(about, Verdict::Fine, format!("sent to {to}: {id}"))
+        }
+        Err(error) => finding(about, Verdict::Wrong, error.to_string()),
+    }
+}
+
+fn a_test_email(now: Timestamp, to: &Address, from: &Mailbox) -> Outgoing {
+    let html = "<p>This is a test email of Posthaste. If you can read it, the provider works.</p>";
+    Outgoing {
+        id: EmailId::new(now),
+        company: CompanyId::new(now),
+        attempt: 1,
+        series: 0,
+        created_at: now,
+        from: from.clone(),
+        envelope: Envelope {
+            from: Some(from.clone()),
+            to: to.clone(),
+            cc: vec![],
+            bcc: vec![],
+            reply_to: None,
+            subject: Secret::new("Posthaste test email".to_owned()),
+            headers: vec![],
+            tags: vec![],
+        },
+        content: Content::Composed { html: html.to_owned(), text: None, attachments: vec![] },
+    }
 }
 
 /// A database that is a file on this machine.
@@ -366,12 +443,12 @@ fn alerts(config: &Config) -> Finding {
     finding("alerts", Verdict::Fine, text)
 }
 
-async fn provider(config: &Config, name: &str) -> Finding {
+async fn provider(config: &Config, name: &str, senders: &[Address]) -> Finding {
     let about = format!("provider {name}");
     let Some(choice) = config.providers.get(name) else {
         return finding(about, Verdict::Wrong, "it is on the route but not configured");
     };
-    match tokio::time::timeout(REACH_TIMEOUT, wire::reach(choice)).await {
+    match tokio::time::timeout(REACH_TIMEOUT, wire::reach(choice, senders)).await {
         Ok(Ok(text)) => finding(about, Verdict::Fine, text),
         Ok(Err(error)) => finding(about, Verdict::Wrong, format!("{error:#}")),
         Err(_) => finding(about, Verdict::Wrong, format!("no connection within {}", duration(REACH_TIMEOUT))),

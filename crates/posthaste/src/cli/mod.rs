@@ -79,7 +79,7 @@ enum Command {
     /// Remove a person's addresses, names and content
     Erase(erase::Args),
     /// Look for settings that lose mail
-    Doctor,
+    Doctor(doctor::Args),
     /// Print the settings in force and where each came from
     Config,
     /// Measure how fast this machine takes and sends emails
@@ -125,7 +125,7 @@ async fn dispatch(session: Session, command: Command) -> anyhow::Result<()> {
         Command::Explain(args) => explain::run(&session, &args).await,
         Command::Dlq(command) => dlq::run(&session, command).await,
         Command::Erase(args) => erase::run(&session, &args).await,
-        Command::Doctor => doctor::run(&session).await,
+        Command::Doctor(args) => doctor::run(&session, &args).await,
         Command::Config => config::run(&session),
         Command::Bench(args) => crate::bench::run(&args, session.store_given.as_deref(), session.out).await,
         Command::Completions(args) => completions::run(&args),

@@ -1,15 +1,19 @@
 //! `posthaste serve --role all|api|worker`.
 
-use tokio::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
+use store::{Store, StoreError, Weakness};
+use tokio::net::TcpListener;
 
-use store::{Store, Weakness};
-
-use super::Session;
+use super::{Session, note};
 use crate::running::{self, Role};
-use crate::wire::{self, Presence};
+use crate::wire::{self, Patience, Presence};
 use crate::{shutdown, telemetry};
+
+/// Before the store is opened again that went away as soon as it was there.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -28,12 +32,10 @@ pub async fn run(session: Session, args: &Args) -> anyhow::Result<()> {
         }
         None => None,
     };
-    let opening = wire::open_store(config, Presence::MayBeNew, session.patience);
-    let Some(store) = shutdown.run_until_cancelled(opening).await else {
+    let Some(store) = shutdown.run_until_cancelled(open_store(&session)).await else {
         return Ok(());
     };
     let store = store?;
-    wire::check_environment(config, &*store).await?;
     if let Some(complaint) = wire::database_file(config).and_then(super::doctor::on_network) {
         tracing::error!("{complaint}");
     }
@@ -42,6 +44,22 @@ pub async fn run(session: Session, args: &Args) -> anyhow::Result<()> {
         tracing::warn!("no provider is configured: all mail goes to the capture mailbox and none is sent");
     }
     running::run(config, store, listener, args.role, shutdown).await
+}
+
+/// Opens the store of this environment. With `--wait` also a database that goes away between the two is waited for.
+async fn open_store(session: &Session) -> anyhow::Result<Arc<dyn Store>> {
+    let config = &session.loaded.config;
+    loop {
+        let store = wire::open_store(config, Presence::MayBeNew, session.patience).await?;
+        let Err(error) = wire::check_environment(config, &*store).await else { return Ok(store) };
+        let is_temporary = error.downcast_ref().is_some_and(StoreError::is_temporary);
+        if session.patience == Patience::Once || !is_temporary {
+            return Err(error);
+        }
+        note(format_args!("posthaste: {error}; trying again"));
+        store.close().await;
+        tokio::time::sleep(AGAIN_AFTER).await;
+    }
 }
 
 /// What `doctor` would complain about, for those who never ask it.

@@ -71,9 +71,6 @@ fn read_one(layers: &mut Layers, name: &str, value: &str, all: &[(&str, &str)]) 
             Err(what) => layers.complain(origin, key, what),
         };
     }
-    if belongs_to_later_provider(&key, layers, all) {
-        return;
-    }
     let meant = variable(&keys::nearest(&key));
     layers.complain(origin, &key, format!("there is no such setting; did you mean {meant}?"));
 }
@@ -118,24 +115,6 @@ fn read_secret(file: &str) -> Result<String, String> {
     }
     std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read {file}: {error}; check its mode and owner"))
-}
-
-/// See the function of the same name in `layers`; here the kind may come from the file or another variable.
-fn belongs_to_later_provider(key: &str, layers: &Layers, all: &[(&str, &str)]) -> bool {
-    let Some(("providers", rest)) = key.split_once('.') else {
-        return false;
-    };
-    let Some((provider, _)) = rest.split_once('.') else {
-        return false;
-    };
-    let variable = format!("PROVIDERS__{}__KIND", provider.to_uppercase());
-    let from_variable = all.iter().find(|(name, _)| *name == variable).map(|(_, value)| *value);
-    let from_file = match layers.entries.get(&format!("providers.{provider}.kind")).map(|entry| &entry.value)
-    {
-        Some(Value::Text(kind)) => Some(kind.as_str()),
-        _ => None,
-    };
-    from_variable.or(from_file).is_some_and(|kind| crate::wire::choices::PROVIDERS_LATER.contains(&kind))
 }
 
 /// A name that other programs use too: what is wrong with it is worth a warning, not a refusal to start.

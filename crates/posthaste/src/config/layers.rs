@@ -103,20 +103,12 @@ impl Layers {
                     let what = format!("must be a table; write [{path}] and its settings on the lines below");
                     self.complain(origin, &path, what);
                 }
-                (Found::Nothing, _) if self.belongs_to_later_provider(&path, table) => {}
                 (Found::Nothing, _) => {
                     let what = format!("there is no such setting; did you mean `{}`?", keys::nearest(&path));
                     self.complain(origin, &path, what);
                 }
             }
         }
-    }
-
-    /// A provider that this version does not have is complained about once, not once per setting of it.
-    fn belongs_to_later_provider(&self, path: &str, table: &DeTable<'_>) -> bool {
-        let kind = table.get("kind").and_then(|kind| kind.get_ref().as_str());
-        path.starts_with("providers.")
-            && kind.is_some_and(|kind| crate::wire::choices::PROVIDERS_LATER.contains(&kind))
     }
 }
 

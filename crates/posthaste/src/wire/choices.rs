@@ -3,13 +3,12 @@
 use std::path::PathBuf;
 
 use provider_capture::CaptureConfig;
+use provider_resend::ResendConfig;
+use provider_ses::SesConfig;
 use provider_smtp::SmtpConfig;
 use store_mysql::MysqlConfig;
 use store_postgres::PostgresConfig;
 
-/// Kinds of provider that a later version will have.
-pub const PROVIDERS_LATER: &[&str] = &["ses", "resend"];
-const PROVIDERS: &[&str] = &["smtp", "capture"];
 const STORES_LATER: &[&str] = &["dynamodb"];
 /// How the stores there are can be named.
 const STORES: &str =
@@ -55,6 +54,19 @@ impl StoreChoice {
 pub enum ProviderChoice {
     Capture(CaptureConfig),
     Smtp(SmtpConfig),
+    Ses(SesConfig),
+    Resend(ResendConfig),
+}
+
+/// What the configuration says of a provider, each setting by its name.
+#[derive(Default)]
+pub struct ProviderSettings {
+    pub kind: Option<String>,
+    pub url: Option<String>,
+    pub api_key: Option<String>,
+    pub region: Option<String>,
+    pub endpoint: Option<String>,
+    pub configuration_set: Option<String>,
 }
 
 /// Which of a provider's settings is wrong, and how.
@@ -64,41 +76,76 @@ pub struct WrongProvider {
     pub what: String,
 }
 
+/// The kinds there are, and which settings each has.
+const PROVIDERS: &[(&str, &[&str])] = &[
+    ("ses", &["region", "endpoint", "configuration_set"]),
+    ("resend", &["api_key", "endpoint"]),
+    ("smtp", &["url"]),
+    ("capture", &["url"]),
+];
+
+impl ProviderSettings {
+    /// The settings besides the kind that were given.
+    fn given(&self) -> Vec<&'static str> {
+        [
+            ("url", &self.url),
+            ("api_key", &self.api_key),
+            ("region", &self.region),
+            ("endpoint", &self.endpoint),
+            ("configuration_set", &self.configuration_set),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| value.as_ref().map(|_| name))
+        .collect()
+    }
+}
+
 impl ProviderChoice {
     /// The mailbox that is always there.
     pub fn capture() -> Self {
         Self::Capture(CaptureConfig::default())
     }
 
-    pub fn parse(name: &str, kind: Option<&str>, url: Option<&str>) -> Result<Self, WrongProvider> {
-        let wrong = |setting, what: String| Err(WrongProvider { setting, what });
-        let Some(kind) = kind else {
-            return wrong("kind", format!("is missing; give it one of {}", PROVIDERS.join(", ")));
+    pub fn parse(name: &str, settings: &ProviderSettings) -> Result<Self, WrongProvider> {
+        let wrong = |setting, what: String| WrongProvider { setting, what };
+        let kinds = || PROVIDERS.iter().map(|(kind, _)| *kind).collect::<Vec<_>>().join(", ");
+        let Some(kind) = settings.kind.as_deref() else {
+            return Err(wrong("kind", format!("is missing; give it one of {}", kinds())));
         };
-        if PROVIDERS_LATER.contains(&kind) {
-            return wrong(
-                "kind",
-                format!("{kind} is not available in this version; use smtp, which it offers too"),
-            );
-        }
         if name == gateway::CAPTURE && kind != "capture" {
-            return wrong(
-                "kind",
-                "the name capture belongs to the built-in mailbox; choose another name".to_owned(),
-            );
+            let what = "the name capture belongs to the built-in mailbox; choose another name";
+            return Err(wrong("kind", what.to_owned()));
         }
-        match (kind, url) {
-            ("capture", None) => Ok(Self::capture()),
-            ("capture", Some(url)) => match CaptureConfig::parse(url) {
-                Ok(config) => Ok(Self::Capture(config)),
-                Err(error) => wrong("url", error.to_string()),
+        let Some((kind, known)) = PROVIDERS.iter().find(|(known, _)| *known == kind) else {
+            return Err(wrong("kind", format!("must be one of {}", kinds())));
+        };
+        if let Some(setting) = settings.given().into_iter().find(|setting| !known.contains(setting)) {
+            return Err(wrong(setting, format!("means nothing to {kind}, which has {}", known.join(", "))));
+        }
+        let url = settings.url.as_deref();
+        let endpoint = settings.endpoint.as_deref();
+        match *kind {
+            "ses" => {
+                let (region, set) = (settings.region.as_deref(), settings.configuration_set.as_deref());
+                SesConfig::parse(region, endpoint, set)
+                    .map(Self::Ses)
+                    .map_err(|error| wrong(error.setting(), error.to_string()))
+            }
+            "resend" => ResendConfig::parse(settings.api_key.as_deref(), endpoint)
+                .map(Self::Resend)
+                .map_err(|error| wrong(error.setting(), error.to_string())),
+            "smtp" => {
+                let missing = || wrong("url", "is missing; give it smtp://user:password@host:587".to_owned());
+                SmtpConfig::parse(url.ok_or_else(missing)?)
+                    .map(Self::Smtp)
+                    .map_err(|error| wrong("url", error.to_string()))
+            }
+            _ => match url {
+                None => Ok(Self::capture()),
+                Some(url) => CaptureConfig::parse(url)
+                    .map(Self::Capture)
+                    .map_err(|error| wrong("url", error.to_string())),
             },
-            ("smtp", None) => wrong("url", "is missing; give it smtp://user:password@host:587".to_owned()),
-            ("smtp", Some(url)) => match SmtpConfig::parse(url) {
-                Ok(config) => Ok(Self::Smtp(config)),
-                Err(error) => wrong("url", error.to_string()),
-            },
-            _ => wrong("kind", format!("must be one of {}", PROVIDERS.join(", "))),
         }
     }
 }

@@ -28,7 +28,7 @@ const HESITATION_MS: u64 = 150;
 /// Between the two signals; calls to the provider take longer.
 const TWICE_WITHIN: Duration = Duration::from_millis(10);
 /// How long a server that was restarted may take to show that it works again.
-const COMEBACK_MAX: Duration = Duration::from_secs(60);
+pub const COMEBACK_MAX: Duration = Duration::from_secs(60);
 /// A dead worker's emails are taken over by the next process, within 5 seconds on a machine that is not busy, and not
 /// when their lease of 45 seconds ends.
 const RESUMED_MAX_MS: i64 = 30_000;
@@ -120,6 +120,18 @@ impl Run<'_> {
     async fn rush(&self, dice: &mut StdRng) {
         self.load.reached_provider(self.follower.ledger.copies.len() + self.plan.rush());
         tokio::time::sleep(Duration::from_millis(dice.random_range(0..HESITATION_MS))).await;
+    }
+
+    /// Until the work is done, every client has an email to hand in.
+    pub async fn keep_busy(&self, work: impl Future<Output = ()>) {
+        let mut work = std::pin::pin!(work);
+        loop {
+            self.load.allow_more();
+            tokio::select! {
+                () = &mut work => return,
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+        }
     }
 
     async fn await_progress(&mut self, due: usize) {

@@ -88,6 +88,11 @@ impl Load {
         self.allowed.store(count + self.plan.backlog_max(), Ordering::Relaxed);
     }
 
+    /// Every client may hand one in, and another one.
+    pub fn allow_more(&self) {
+        self.allowed.fetch_max(self.accepted() + 2 * CONNECTIONS, Ordering::Relaxed);
+    }
+
     pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::Relaxed)
     }

@@ -26,7 +26,7 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal as listen_for};
 use tokio_util::sync::CancellationToken;
 
-use crate::database::{self, Database};
+use crate::database::{self, Database, Engine};
 use crate::load::Receipt;
 use crate::plan::{Plan, RUN_MAX, WORKER_CONCURRENCY};
 use crate::processes::{TERMINATION_MAX, signal};
@@ -48,8 +48,23 @@ const PROVIDER: &str = "POSTHASTE_TEST_WORKER_PROVIDER";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn process_paused_worker_changes_nothing() {
-    let plan = Plan::with_rounds(0, 4);
-    let rig = Rig::without_company(plan.sink_latency_ms).await;
+    paused_worker_changes_nothing(Engine::Sqlite, 4).await;
+}
+
+/// Here a worker that is stopped within a transaction holds its locks on the server meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn process_paused_worker_on_postgres_changes_nothing() {
+    paused_worker_changes_nothing(Engine::Postgres, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn process_paused_worker_on_mariadb_changes_nothing() {
+    paused_worker_changes_nothing(Engine::Mariadb, 2).await;
+}
+
+async fn paused_worker_changes_nothing(engine: Engine, rounds: usize) {
+    let plan = Plan::with_rounds(0, rounds);
+    let rig = Rig::without_company(engine, plan.sink_latency_ms).await;
     let feed = Arc::new(Feed::open(&rig.database).await);
     let feeding = tokio::spawn(Arc::clone(&feed).hand_in());
     let mut follower = rig.provider_ledger();
@@ -82,7 +97,7 @@ async fn process_paused_worker_changes_nothing() {
         stored,
     };
     let verdict = Verdict::of(&evidence);
-    println!("{verdict} late_results={}", verdict.late_results);
+    println!("{engine:?} {verdict} late_results={}", verdict.late_results);
     let fails = verdict.breaks_promises() || !is_drained;
     if fails {
         verdict.print_complaints();

@@ -6,6 +6,8 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
+use crate::faults::Faults;
+
 /// How many emails the process under test works on at once.
 pub const WORKER_CONCURRENCY: usize = 16;
 /// How many connections the load comes over.
@@ -25,6 +27,8 @@ pub struct Plan {
     pub emails: usize,
     /// Faults of whatever kind the test injects.
     pub faults: usize,
+    /// Emails that the dead may hold until their leases run out; they are no backlog.
+    pub held_max: usize,
     pub sink_latency_ms: usize,
     pub domain: &'static str,
 }
@@ -41,6 +45,12 @@ impl Plan {
         Self::of(emails_per_round * rounds, rounds)
     }
 
+    /// A run with these faults, unless the environment says otherwise. Prints the seed.
+    pub fn with_faults(emails: usize, faults: &Faults) -> Self {
+        println!("{faults:?}");
+        Self::holding(faults.held_max(), setting(EMAILS).unwrap_or(emails), faults.count())
+    }
+
     /// Everything goes to addresses of this domain, by which the sink knows what to do.
     pub fn to(self, domain: &'static str) -> Self {
         Self { domain, ..self }
@@ -48,10 +58,15 @@ impl Plan {
 
     /// Just so. Prints the seed.
     pub fn of(emails: usize, faults: usize) -> Self {
+        Self::holding(0, emails, faults)
+    }
+
+    fn holding(held_max: usize, emails: usize, faults: usize) -> Self {
         let plan = Self {
             seed: setting(SEED).unwrap_or_else(|| u64::from(rand::random::<u32>())),
             emails,
             faults,
+            held_max,
             sink_latency_ms: setting(SINK_LATENCY_MS).unwrap_or(40),
             domain: "inbox.test",
         };
@@ -62,7 +77,7 @@ impl Plan {
     /// How far acceptance may run ahead of what reached the provider: enough to keep the workers busy, little
     /// enough that both halves are under load at every fault.
     pub fn backlog_max(&self) -> usize {
-        (self.emails / 10).clamp(100, 500)
+        (self.emails / 10).clamp(100, 500) + self.held_max
     }
 
     /// How many more emails come in all at once around a fault, so that it finds acceptance at its busiest.
@@ -79,13 +94,17 @@ impl Plan {
     /// none so late that the load would be over.
     pub fn fault_times(&self) -> Vec<usize> {
         let mut dice = self.dice(1);
-        let span = self.emails.saturating_sub(self.backlog_max() + self.rush()) as f64;
-        let share = span / self.faults.max(1) as f64;
+        let share = self.fault_span() / self.faults.max(1) as f64;
         (0..self.faults).map(|fault| ((fault as f64 + dice.random::<f64>()) * share) as usize).collect()
+    }
+
+    /// How many emails are at the provider when it is too late for a fault.
+    pub fn fault_span(&self) -> f64 {
+        self.emails.saturating_sub(self.backlog_max() + self.rush()) as f64
     }
 }
 
-fn setting<T: std::str::FromStr>(name: &str) -> Option<T> {
+pub fn setting<T: std::str::FromStr>(name: &str) -> Option<T> {
     let text = std::env::var(name).ok()?;
     let Ok(value) = text.parse() else { panic!("{name} must be a whole number, not `{text}`") };
     Some(value)

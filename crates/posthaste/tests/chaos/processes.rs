@@ -92,13 +92,25 @@ pub struct Post {
     pub role: &'static str,
     /// Where it listens, if its role does.
     pub address: SocketAddr,
+    pub patience: Patience,
+}
+
+/// What a process does that finds no database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    Once,
+    UntilAvailable,
 }
 
 impl Post {
     fn spawn(&self) -> Child {
         let log = File::options().create(true).append(true).open(&self.log).expect("the log can be written");
         let log_too = log.try_clone().expect("the log can be written twice");
-        posthaste(&self.config)
+        let mut command = posthaste(&self.config);
+        if self.patience == Patience::UntilAvailable {
+            command.arg("--wait");
+        }
+        command
             .env("POSTHASTE_LISTEN", self.address.to_string())
             .args(["serve", "--role", self.role])
             .stdout(log)

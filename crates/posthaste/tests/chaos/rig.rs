@@ -1,22 +1,25 @@
-//! The bench on which a run takes place: a folder with the database, the configuration and the ledgers, the SMTP
-//! sink, a company and its key. The server itself is started by the test.
+//! The bench on which a run takes place: a folder with the configuration, the ledgers and the logs, a database, the
+//! SMTP sink, a company and its key. The processes of the gateway are started by the test.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::database::Database;
+use crate::database::{Database, Engine};
+use crate::peer::Files;
 use crate::plan::WORKER_CONCURRENCY;
-use crate::processes::{Post, Server, Sink, free_port, log_end, posthaste};
+use crate::processes::{Patience, Post, Server, Sink, free_port, log_end, posthaste};
 use crate::provider_ledger::Follower;
 
 pub const COMPANY: &str = "chaos";
+/// The lease of workers unless a run says otherwise.
+pub const LEASE_SECS: usize = 45;
 /// Enough that attempts never run out before a run ends: what is given up is given up for another reason.
 const ATTEMPTS_MAX: usize = 30;
 
 pub struct Rig {
-    folder: TempDir,
+    folder: Folder,
     sink: Sink,
     pub database: Database,
     /// Where the processes that take emails in listen.
@@ -25,33 +28,68 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Everything a server needs, and a company with a key.
+    /// Everything that one process needs that does all, and a company with a key.
     pub async fn set_up(sink_latency_ms: usize) -> Self {
-        let mut rig = Self::without_company(sink_latency_ms).await;
-        rig.run(&["company", "add", COMPANY, "--from", "Chaos <chaos@sender.test>"]).await;
-        let printed = rig.run(&["key", "create", "--company", COMPANY]).await;
-        rig.key = key_in(&printed).unwrap_or_else(|| panic!("no live key in: {printed}"));
+        let mut rig = Self::without_company(Engine::Sqlite, sink_latency_ms).await;
+        rig.add_company().await;
         rig
     }
 
-    pub async fn without_company(sink_latency_ms: usize) -> Self {
-        let folder =
-            tempfile::Builder::new().prefix("posthaste-chaos-").tempdir().expect("a temporary folder");
+    pub async fn without_company(engine: Engine, sink_latency_ms: usize) -> Self {
+        Self::bare(engine, 1, sink_latency_ms, LEASE_SECS).await
+    }
+
+    /// Everything for several processes on a database server, and a company with a key.
+    pub async fn on_server(
+        engine: Engine,
+        api_processes: usize,
+        sink_latency_ms: usize,
+        lease_secs: usize,
+    ) -> Self {
+        let mut rig = Self::bare(engine, api_processes, sink_latency_ms, lease_secs).await;
+        rig.add_company().await;
+        rig
+    }
+
+    async fn bare(engine: Engine, api_processes: usize, sink_latency_ms: usize, lease_secs: usize) -> Self {
+        let folder = Folder::new();
+        let database = Database::make(engine, folder.path()).await;
         let sink = Sink::start(&folder.path().join("ledger.jsonl"), sink_latency_ms).await;
-        let database = Database::sqlite(folder.path());
-        let api_addresses = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()))];
+        let address = |_| SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let api_addresses = (0..api_processes).map(address).collect();
         let rig = Self { folder, sink, database, api_addresses, key: String::new() };
-        std::fs::write(rig.config(), rig.settings()).expect("the configuration can be written");
+        std::fs::write(rig.config(), rig.settings(lease_secs)).expect("the configuration can be written");
         rig
     }
 
+    async fn add_company(&mut self) {
+        self.run(&["company", "add", COMPANY, "--from", "Chaos <chaos@sender.test>"]).await;
+        let printed = self.run(&["key", "create", "--company", COMPANY]).await;
+        self.key = key_in(&printed).unwrap_or_else(|| panic!("no live key in: {printed}"));
+    }
+
+    /// One process that does all. A database that it cannot open at once is a fault.
     pub fn start_server(&self) -> Server {
-        Server::start(Post {
+        Server::start(Post { patience: Patience::Once, ..self.post("all", 0) })
+    }
+
+    /// The process that listens on that address.
+    pub fn start_api(&self, number: usize) -> Server {
+        Server::start(self.post("api", number))
+    }
+
+    pub fn start_worker(&self, number: usize) -> Server {
+        Server::start(self.post("worker", number))
+    }
+
+    fn post(&self, role: &'static str, number: usize) -> Post {
+        Post {
             config: self.config(),
-            log: self.log(),
-            role: "all",
-            address: self.api_addresses[0],
-        })
+            log: self.folder.path().join(format!("{role}-{number}.log")),
+            role,
+            address: self.api_addresses[number % self.api_addresses.len()],
+            patience: Patience::UntilAvailable,
+        }
     }
 
     pub fn provider_ledger(&self) -> Follower {
@@ -62,14 +100,12 @@ impl Rig {
         format!("smtp://{}?tls=none", self.sink.address)
     }
 
-    /// Ends the sink and removes the folder, or keeps it as evidence and says where it is.
+    /// Ends sink and database and removes the folder, or keeps it as evidence and says where it is.
     pub async fn tear_down(mut self, failed: bool) {
-        let log = self.log();
         self.sink.stop().await;
+        self.database.end(if failed { Files::Kept } else { Files::Deleted }).await;
         if failed {
-            self.folder.disable_cleanup(true);
-            println!("the database, the ledgers and the log are kept in {}", self.folder.path().display());
-            println!("the log ends with:\n{}", log_end(&log));
+            self.folder.keep();
         }
     }
 
@@ -77,17 +113,14 @@ impl Rig {
         self.folder.path().join("posthaste.toml")
     }
 
-    fn log(&self) -> PathBuf {
-        self.folder.path().join("server.log")
-    }
-
-    fn settings(&self) -> String {
+    fn settings(&self, lease_secs: usize) -> String {
         let delays = vec!["1"; ATTEMPTS_MAX - 1].join(", ");
         format!(
             r#"[store]
 url = "{database}"
 [worker]
 concurrency = {WORKER_CONCURRENCY}
+lease_secs = {lease_secs}
 [providers.sink]
 kind = "smtp"
 url = "{sink}"
@@ -114,6 +147,45 @@ level = "warn"
         let complaint = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "posthaste {}: {complaint}{printed}", arguments.join(" "));
         printed
+    }
+}
+
+/// Goes with the run, unless that fails.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        let folder = tempfile::Builder::new().prefix("posthaste-chaos-").tempdir();
+        Self(folder.expect("a temporary folder"))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Keeps it as evidence, says where it is, and shows the ends of the logs.
+    fn keep(&mut self) {
+        self.0.disable_cleanup(true);
+        println!("the ledgers, the logs and, if it is a file, the database are kept in");
+        println!("{}", self.path().display());
+        for log in self.logs() {
+            println!("{} ends with:\n{}", log.display(), log_end(&log));
+        }
+    }
+
+    fn logs(&self) -> Vec<PathBuf> {
+        let Ok(entries) = std::fs::read_dir(self.path()) else { return Vec::new() };
+        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        paths.filter(|path| path.extension().is_some_and(|ending| ending == "log")).collect()
+    }
+}
+
+impl Drop for Folder {
+    /// A run that was given up half-way is evidence too.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.keep();
+        }
     }
 }
 

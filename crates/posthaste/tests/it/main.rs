@@ -6,5 +6,6 @@ mod config;
 mod dev;
 mod fairness;
 mod serve;
+mod servers;
 mod sink;
 mod support;

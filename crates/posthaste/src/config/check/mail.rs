@@ -8,7 +8,7 @@ use model::RetryPolicy;
 use super::Reader;
 use crate::config::keys::nearest_of;
 use crate::config::layers::Value;
-use crate::wire::choices::ProviderChoice;
+use crate::wire::choices::{ProviderChoice, ProviderSettings};
 
 impl Reader<'_> {
     pub(super) fn providers(&mut self) -> BTreeMap<String, ProviderChoice> {
@@ -17,9 +17,16 @@ impl Reader<'_> {
             if !self.is_good_name("providers", &name) {
                 continue;
             }
-            let setting = |setting: &str| format!("providers.{name}.{setting}");
-            let (kind, url) = (self.text(&setting("kind")), self.text(&setting("url")));
-            match ProviderChoice::parse(&name, kind.as_deref(), url.as_deref()) {
+            let text = |setting: &str| self.text(&format!("providers.{name}.{setting}"));
+            let settings = ProviderSettings {
+                kind: text("kind"),
+                url: text("url"),
+                api_key: text("api_key"),
+                region: text("region"),
+                endpoint: text("endpoint"),
+                configuration_set: text("configuration_set"),
+            };
+            match ProviderChoice::parse(&name, &settings) {
                 Ok(choice) => {
                     providers.insert(name, choice);
                 }

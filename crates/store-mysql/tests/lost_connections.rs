@@ -1,0 +1,194 @@
+//! The server ends connections at any moment: every call fails as unavailable or succeeds, nothing is lost or half done,
+//! and the store works again by itself.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use model::{Claim, EmailId, EventKind, Status, WorkerId};
+use sqlx::Row as _;
+use store::contract::stage::{
+    a_company, acceptance, backlog, claim, kinds, read, request, sent, settlement, start,
+};
+use store::{Accepted, Begun, Companies as _, Lookup as _, Outbox, Settled, StoreError, Upkeep};
+use store_mysql::MysqlStore;
+use support::Database;
+use testkit::{START, an_email};
+
+const CALLERS: usize = 16;
+const KILLS: u32 = 20;
+const KILL_EVERY: Duration = Duration::from_millis(100);
+
+fn temporary<T>(answer: Result<T, StoreError>) -> Option<T> {
+    match answer {
+        Ok(answer) => Some(answer),
+        Err(error) => {
+            assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+            None
+        }
+    }
+}
+
+/// Hands in emails until told to stop; gives back those that were acknowledged.
+async fn hand_in(store: Arc<MysqlStore>, company: model::CompanyId, stop: Arc<AtomicBool>) -> Vec<EmailId> {
+    let mut acknowledged = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let email = an_email(company);
+        let id = email.id;
+        if let Some(accepted) = temporary(store.accept(acceptance(vec![email], START)).await) {
+            assert_eq!(accepted, Accepted::Stored);
+            acknowledged.push(id);
+        }
+    }
+    acknowledged
+}
+
+/// Claims and sends until told to stop; gives back those whose end was acknowledged.
+async fn send(store: Arc<MysqlStore>, stop: Arc<AtomicBool>) -> Vec<EmailId> {
+    let worker = WorkerId::new(START);
+    let mut ended = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let claims = temporary(store.claim(request(worker, START, 16)).await).unwrap_or_default();
+        for Claim { guard, .. } in claims {
+            if let Some(Begun::Yes(guard)) = temporary(store.begin(start(guard, START)).await)
+                && let Some(Settled::Done(_)) =
+                    temporary(store.settle(settlement(guard, sent(), START)).await)
+            {
+                ended.push(guard.id);
+            }
+        }
+    }
+    ended
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_when_all_connections_are() {
+    let database = Database::new().await;
+    let store = Arc::new(database.open().await);
+    let company = a_company(&*store, "acme").await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let handing_in: Vec<_> =
+        (0..CALLERS).map(|_| tokio::spawn(hand_in(Arc::clone(&store), company, Arc::clone(&stop)))).collect();
+    let sending: Vec<_> = (0..4).map(|_| tokio::spawn(send(Arc::clone(&store), Arc::clone(&stop)))).collect();
+    for _ in 0..KILLS {
+        tokio::time::sleep(KILL_EVERY).await;
+        database.kill_connections().await;
+    }
+    tokio::time::sleep(KILL_EVERY * 3).await;
+    stop.store(true, Ordering::Relaxed);
+    let mut acknowledged = Vec::new();
+    for task in handing_in {
+        acknowledged.extend(task.await.expect("a caller ends well"));
+    }
+    let mut ended = BTreeSet::new();
+    for task in sending {
+        ended.extend(task.await.expect("a worker ends well"));
+    }
+    assert!(acknowledged.len() > 100 && ended.len() > 10, "{} and {}", acknowledged.len(), ended.len());
+    for &id in &acknowledged {
+        let email = read(&*store, company, id).await;
+        assert!(!ended.contains(&id) || email.status == Status::Sent, "{id}: {}", email.status);
+        assert!(store.content(company, id).await.expect("read").is_some(), "{id} has its content");
+    }
+    assert_is_whole(&database).await;
+    work_goes_on(&store).await;
+}
+
+/// Every table tells the same story.
+async fn assert_is_whole(database: &Database) {
+    let mut connection = database.connect().await;
+    for (what, sql) in [
+        (
+            "an email without its content or history",
+            "SELECT COUNT(*) AS wrong FROM email_outbox o
+             WHERE NOT EXISTS (SELECT 1 FROM contents c WHERE c.email_id = o.id)
+                OR NOT EXISTS (SELECT 1 FROM events e WHERE e.email_id = o.id)",
+        ),
+        (
+            "content, history or a line of the queue without its email",
+            "SELECT COUNT(*) AS wrong FROM
+             (SELECT email_id FROM contents UNION SELECT email_id FROM events UNION SELECT email_id FROM email_queue) x
+             WHERE NOT EXISTS (SELECT 1 FROM email_outbox o WHERE o.id = x.email_id)",
+        ),
+        (
+            "a line of the queue that does not fit its email",
+            "SELECT COUNT(*) AS wrong FROM email_outbox o LEFT JOIN email_queue q ON q.email_id = o.id
+             WHERE (q.email_id IS NOT NULL) <> (o.status IN ('ENQUEUED', 'PROCESSING'))
+                OR (q.due_at IS NULL) <> (o.status <> 'ENQUEUED')
+                OR (q.lease_until IS NULL) <> (o.status <> 'PROCESSING')",
+        ),
+        (
+            "a count that is wrong",
+            "SELECT COUNT(*) AS wrong FROM (SELECT DISTINCT status FROM status_counts) s
+             WHERE (SELECT SUM(emails) FROM status_counts c WHERE c.status = s.status)
+                   <> (SELECT COUNT(*) FROM email_outbox o WHERE o.status = s.status)",
+        ),
+    ] {
+        let row = sqlx::query(sql).fetch_one(&mut connection).await.expect("asked");
+        assert_eq!(row.get::<i64, _>("wrong"), 0, "{what}");
+    }
+}
+
+async fn work_goes_on(store: &MysqlStore) {
+    let company = a_company(store, "afterwards").await;
+    let ids = backlog(store, company, 5, START).await;
+    store.check().await.expect("it is fit for work");
+    for id in ids {
+        assert_eq!(kinds(store, company, id).await, [EventKind::Enqueued]);
+    }
+}
+
+/// After a quiet night in which the server was restarted, the first call of each kind works.
+#[tokio::test]
+async fn idle_connections_that_were_lost_are_not_used() {
+    let database = Database::new().await;
+    let store = database.open().await;
+    let company = a_company(&store, "acme").await;
+    for _ in 0..3 {
+        backlog(&store, company, 2, START).await;
+        for claim in claim(&store, START, 10).await {
+            let guard = store::contract::stage::begun(&store, claim.guard, START).await;
+            store.settle(settlement(guard, sent(), START)).await.expect("settled");
+        }
+        store.companies().await.expect("read");
+        database.kill_connections().await;
+        tokio::time::sleep(Duration::from_millis(700)).await;
+    }
+}
+
+/// A caller that goes away leaves no email leased to nobody, and no transaction open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_that_go_away_leave_nothing_open() {
+    let database = Database::new().await;
+    let store = Arc::new(database.open().await);
+    let company = a_company(&*store, "acme").await;
+    for round in 0_u64..60 {
+        let store = Arc::clone(&store);
+        let calling = tokio::spawn(async move {
+            let ids = backlog(&*store, company, 1, START).await;
+            let worker = WorkerId::new(START);
+            let _ = store.claim(request(worker, START, 10)).await;
+            let _ = store.cancel(company, ids[0], START).await;
+        });
+        tokio::time::sleep(Duration::from_micros(round * 150)).await;
+        calling.abort();
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let connections = database.connections().await;
+    let sql = "SELECT CAST(trx_mysql_thread_id AS SIGNED) AS id FROM information_schema.innodb_trx";
+    let rows = sqlx::query(sql).fetch_all(&mut database.admin().await).await.expect("asked");
+    let open = rows.iter().filter(|row| connections.contains(&row.get("id"))).count();
+    assert_eq!(open, 0, "transactions are open");
+    assert_is_whole_but_for_cancelled(&database).await;
+    work_goes_on(&store).await;
+}
+
+async fn assert_is_whole_but_for_cancelled(database: &Database) {
+    let sql = "SELECT COUNT(*) AS wrong FROM email_outbox o LEFT JOIN email_queue q ON q.email_id = o.id
+               WHERE (q.email_id IS NULL) <> (o.status = 'CANCELLED')";
+    let row = sqlx::query(sql).fetch_one(&mut database.connect().await).await.expect("asked");
+    assert_eq!(row.get::<i64, _>("wrong"), 0);
+}

@@ -1,0 +1,153 @@
+//! The schema comes into being once, whoever starts at the same time and whoever is killed on the way.
+
+mod support;
+
+use std::time::Duration;
+
+use sqlx::{MySqlConnection, Row as _};
+use store::contract::stage::{a_company, stored};
+use store::{StoreError, Upkeep};
+use store_mysql::MysqlStore;
+use support::{Database, is_mariadb, run};
+use testkit::an_email;
+
+async fn versions(connection: &mut MySqlConnection) -> Vec<u32> {
+    let rows =
+        sqlx::query("SELECT version FROM posthaste_schema ORDER BY version").fetch_all(connection).await;
+    rows.expect("the table is there").iter().map(|row| row.get("version")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_open_an_empty_database_at_once() {
+    let database = Database::new().await;
+    let opening: Vec<_> = (0..10)
+        .map(|_| {
+            let config = database.config();
+            tokio::spawn(async move { MysqlStore::open(&config).await })
+        })
+        .collect();
+    for opening in opening {
+        let store = opening.await.expect("no panic").expect("each of them opens");
+        store.check().await.expect("and is fit for work");
+        store.close().await;
+    }
+    assert_eq!(versions(&mut database.connect().await).await, [1], "it was made once");
+}
+
+/// The statements of the first migration for this server.
+async fn statements(connection: &mut MySqlConnection) -> Vec<String> {
+    let is_mariadb = is_mariadb(connection).await;
+    let collation = if is_mariadb { "utf8mb4_nopad_bin" } else { "utf8mb4_0900_bin" };
+    let text = include_str!("../migrations/0001_init.sql").replace("{exact}", collation);
+    text.split(";\n").map(str::trim).filter(|statement| !statement.is_empty()).map(str::to_owned).collect()
+}
+
+/// Tables with their columns and indexes, and views.
+async fn schema(database: &Database) -> Vec<String> {
+    let sql =
+        "SELECT CONCAT_WS(' ', table_name, column_name, column_type, is_nullable, collation_name) AS line
+               FROM information_schema.columns WHERE table_schema = DATABASE()
+               UNION ALL
+               SELECT CONCAT_WS(' ', table_name, index_name, seq_in_index, column_name, non_unique)
+               FROM information_schema.statistics WHERE table_schema = DATABASE()";
+    let rows = sqlx::query(sql).fetch_all(&mut database.connect().await).await.expect("asked");
+    let mut lines: Vec<String> = rows.iter().map(|row| row.get("line")).collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// Every statement is committed by itself: whoever was killed after any of them, the next one goes on.
+#[tokio::test]
+async fn a_migration_killed_after_any_statement_is_finished_by_the_next() {
+    let whole = Database::new().await;
+    whole.open().await.close().await;
+    let expected = schema(&whole).await;
+    let count = statements(&mut whole.connect().await).await.len();
+    for done in [1, 2, 5, count / 2, count - 2, count - 1, count] {
+        let database = Database::new().await;
+        let mut connection = database.connect().await;
+        for statement in &statements(&mut connection).await[..done] {
+            run(&mut connection, statement).await;
+        }
+        let store = database.open().await;
+        let company = a_company(&store, "acme").await;
+        stored(&store, an_email(company)).await;
+        assert_eq!(versions(&mut connection).await, [1], "after {done} of {count}");
+        assert_eq!(schema(&database).await, expected, "after {done} of {count}");
+    }
+}
+
+/// The connection that migrates is killed at any moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_killed_in_the_middle_is_finished_by_the_next() {
+    let database = Database::new().await;
+    for delay_ms in [5, 10, 20, 40, 80, 160] {
+        let config = database.config();
+        let opening = tokio::spawn(async move { MysqlStore::open(&config).await });
+        tokio::time::sleep(Duration::from_millis(delay_ms)).await;
+        database.kill_connections().await;
+        match opening.await.expect("no panic") {
+            Ok(store) => store.close().await,
+            Err(error) => assert!(error.is_temporary(), "{error:?}"),
+        }
+    }
+    let store = database.open().await;
+    let company = a_company(&store, "acme").await;
+    stored(&store, an_email(company)).await;
+    assert_eq!(versions(&mut database.connect().await).await, [1]);
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused_in_one_line() {
+    let database = Database::new().await;
+    database.open().await.close().await;
+    run(&mut database.connect().await, "INSERT INTO posthaste_schema VALUES (99, UTC_TIMESTAMP(3))").await;
+    let Err(error) = MysqlStore::open(&database.config()).await else { panic!("refused") };
+    assert!(matches!(error, StoreError::Unusable(_)), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("schema version 99") && text.contains("newer posthaste"), "{text}");
+    assert!(!text.contains('\n'), "{text}");
+}
+
+#[tokio::test]
+async fn another_programs_tables_are_refused() {
+    let database = Database::new().await;
+    run(&mut database.connect().await, "CREATE TABLE events (theirs TEXT)").await;
+    let Err(error) = MysqlStore::open(&database.config()).await else { panic!("refused") };
+    assert!(error.to_string().contains("another program"), "{error}");
+    run(&mut database.connect().await, "DROP TABLE events; CREATE TABLE unrelated (theirs TEXT)").await;
+    database.open().await.check().await.expect("other tables of theirs do no harm");
+}
+
+/// An up-to-date schema opens while somebody reads and writes every table, and holds the migration's lock.
+#[tokio::test]
+async fn an_up_to_date_schema_opens_beside_work() {
+    let database = Database::new().await;
+    database.open().await.close().await;
+    let mut other = database.connect().await;
+    run(&mut other, "DO GET_LOCK(CONCAT('posthaste.', LEFT(SHA2(DATABASE(), 256), 40)), 0)").await;
+    run(&mut other, "BEGIN").await;
+    run(&mut other, "SELECT COUNT(*) FROM email_outbox, email_queue, companies, posthaste_schema FOR UPDATE")
+        .await;
+    let opened = tokio::time::timeout(Duration::from_secs(5), MysqlStore::open(&database.config())).await;
+    opened.expect("it does not wait").expect("it opens").check().await.expect("and works");
+}
+
+#[tokio::test]
+async fn what_stands_in_the_way_is_named_without_the_password() {
+    let database = Database::new().await;
+    let mut url: url::Url = database.url().parse().expect("a URL");
+    url.set_password(Some("hunter2")).expect("a URL with a host");
+    url.set_path("no_such_database");
+    let config = store_mysql::MysqlConfig::parse(url.as_str()).expect("a good URL");
+    let Err(error) = MysqlStore::open(&config).await else { panic!("there is no such database") };
+    assert!(matches!(error, StoreError::Unusable(_)), "{error:?}");
+    url.set_port(Some(1)).expect("a URL with a host");
+    let config = store_mysql::MysqlConfig::parse(url.as_str()).expect("a good URL");
+    let Err(refused) = MysqlStore::open(&config).await else { panic!("nobody listens there") };
+    assert!(matches!(refused, StoreError::Unavailable(_)), "{refused:?}");
+    for error in [error, refused] {
+        assert!(error.to_string().contains("no_such_database"), "{error}");
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+}

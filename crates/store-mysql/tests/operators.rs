@@ -1,0 +1,112 @@
+//! What operators ask by hand works as it is written in their notes.
+
+mod support;
+
+use model::{EmailId, Status};
+use sqlx::{AssertSqlSafe, MySqlConnection, Row as _};
+use store::contract::stage::{a_company, in_status};
+use support::fresh;
+use testkit::START;
+
+#[tokio::test]
+async fn the_queries_of_the_notes_work() {
+    let store = fresh().await;
+    let company = a_company(&*store, "acme").await;
+    let id = in_status(&*store, company, Status::Failed, START).await;
+    let sent = in_status(&*store, company, Status::Sent, START).await;
+    in_status(&*store, company, Status::RetryScheduled, START).await;
+    // The tests' clock stands still; these ask for the last hour.
+    let mut connection = store.database.connect().await;
+    support::run(
+        &mut connection,
+        "UPDATE email_outbox SET failed_at = UTC_TIMESTAMP(3) WHERE failed_at IS NOT NULL",
+    )
+    .await;
+    let queries = [
+        (
+            1,
+            format!(
+                "SELECT id, company_id, status, to_email, subject, attempts, created_at
+                 FROM email_outbox WHERE id = '{id}'"
+            ),
+        ),
+        (
+            1,
+            format!(
+                "SELECT id, status, sent_at, ses_message_id, attempts FROM email_outbox WHERE id = '{sent}'"
+            ),
+        ),
+        (
+            1,
+            "SELECT id, attempts, last_failure_reason, last_failure_code, last_failure_at
+             FROM email_outbox WHERE status = 'RETRY_SCHEDULED' ORDER BY last_failure_at DESC"
+                .into(),
+        ),
+        (
+            1,
+            "SELECT last_failure_code, COUNT(*) as count FROM email_outbox
+             WHERE status = 'FAILED' GROUP BY last_failure_code ORDER BY count DESC"
+                .into(),
+        ),
+        (
+            1,
+            "SELECT company_id, COUNT(*) as failed_count FROM email_outbox
+             WHERE status = 'FAILED' AND failed_at > UTC_TIMESTAMP() - INTERVAL 1 HOUR
+             GROUP BY company_id ORDER BY failed_count DESC"
+                .into(),
+        ),
+        (
+            1,
+            format!(
+                "SELECT status, provider, error_code, attempts, duration_ms, sent_at FROM email_logs
+                 WHERE outbox_id = '{sent}'"
+            ),
+        ),
+        (
+            5,
+            format!(
+                "SELECT type, metadata, to_email, entity_id, created_at FROM email_events
+                 WHERE email_log_id = '{sent}' ORDER BY id"
+            ),
+        ),
+        (
+            3,
+            "SELECT email_log_id FROM email_events WHERE type = 'RECEIVED' AND JSON_EXTRACT(metadata, '$.attempt') = 1"
+                .into(),
+        ),
+    ];
+    for (expected, sql) in queries {
+        let rows = sqlx::query(AssertSqlSafe(sql.clone())).fetch_all(&mut connection).await;
+        assert_eq!(rows.unwrap_or_else(|error| panic!("{sql}: {error}")).len(), expected, "{sql}");
+    }
+    assert_history(&mut connection, sent).await;
+}
+
+async fn assert_history(connection: &mut MySqlConnection, sent: EmailId) {
+    let sql = "SELECT type FROM email_events WHERE email_log_id = ? ORDER BY id";
+    let rows = sqlx::query(sql).bind(sent.to_string()).fetch_all(connection).await.expect("asked");
+    let types: Vec<&str> = rows.iter().map(|row| row.get("type")).collect();
+    assert_eq!(types, ["ENQUEUED", "RECEIVED", "VALIDATED", "SENT_ATTEMPT", "SENT"]);
+}
+
+/// The views have the columns they have on the other stores.
+#[tokio::test]
+async fn the_views_have_the_known_columns() {
+    let store = fresh().await;
+    let mut connection = store.database.connect().await;
+    let views = [
+        ("email_events", "id email_log_id type metadata to_email entity_id created_at"),
+        (
+            "email_logs",
+            "outbox_id company_id recipient_id to_email subject status provider provider_message_id ses_message_id \
+             error_code error_reason attempts duration_ms request_id created_at sent_at failed_at",
+        ),
+    ];
+    for (view, expected) in views {
+        let sql = "SELECT column_name AS name FROM information_schema.columns
+                   WHERE table_schema = DATABASE() AND table_name = ? ORDER BY ordinal_position";
+        let rows = sqlx::query(sql).bind(view).fetch_all(&mut connection).await.expect("asked");
+        let columns: Vec<String> = rows.iter().map(|row| row.get("name")).collect();
+        assert_eq!(columns.join(" "), expected, "{view}");
+    }
+}

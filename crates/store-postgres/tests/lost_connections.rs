@@ -1,0 +1,236 @@
+//! The server ends connections at any moment: every call fails as unavailable or succeeds, nothing is lost or half done,
+//! and the store works again by itself.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use model::{Claim, EmailId, EventKind, Status, WorkerId};
+use sqlx::Row as _;
+use store::contract::stage::{
+    a_company, a_worker, acceptance, backlog, claim, kinds, read, request, sent, settlement, start,
+};
+use store::{Accepted, Begun, Companies as _, Lookup as _, Outbox, Settled, StoreError, Upkeep};
+use store_postgres::PostgresStore;
+use support::{Database, run};
+use testkit::{START, an_email};
+
+const CALLERS: usize = 16;
+const KILLS: u32 = 20;
+const KILL_EVERY: Duration = Duration::from_millis(100);
+
+async fn kill_all(database: &Database) {
+    let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                WHERE datname = $1 AND application_name = 'posthaste'";
+    sqlx::query(kill).bind(&database.name).fetch_all(&mut database.admin().await).await.expect("killed");
+}
+
+fn temporary<T>(answer: Result<T, StoreError>) -> Option<T> {
+    match answer {
+        Ok(answer) => Some(answer),
+        Err(error) => {
+            assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+            None
+        }
+    }
+}
+
+/// Hands in emails until told to stop; gives back those that were acknowledged.
+async fn hand_in(
+    store: Arc<PostgresStore>,
+    company: model::CompanyId,
+    stop: Arc<AtomicBool>,
+) -> Vec<EmailId> {
+    let mut acknowledged = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let email = an_email(company);
+        let id = email.id;
+        if let Some(accepted) = temporary(store.accept(acceptance(vec![email], START)).await) {
+            assert_eq!(accepted, Accepted::Stored);
+            acknowledged.push(id);
+        }
+    }
+    acknowledged
+}
+
+/// Claims and sends until told to stop; gives back those whose end was acknowledged.
+async fn send(store: Arc<PostgresStore>, stop: Arc<AtomicBool>) -> Vec<EmailId> {
+    let worker = WorkerId::new(START);
+    let mut ended = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let claims = temporary(store.claim(request(worker, START, 16)).await).unwrap_or_default();
+        for Claim { guard, .. } in claims {
+            if let Some(Begun::Yes(guard)) = temporary(store.begin(start(guard, START)).await)
+                && let Some(Settled::Done(_)) =
+                    temporary(store.settle(settlement(guard, sent(), START)).await)
+            {
+                ended.push(guard.id);
+            }
+        }
+    }
+    ended
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_when_all_connections_are() {
+    let database = Database::new().await;
+    let store = Arc::new(database.open().await);
+    let company = a_company(&*store, "acme").await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let handing_in: Vec<_> =
+        (0..CALLERS).map(|_| tokio::spawn(hand_in(Arc::clone(&store), company, Arc::clone(&stop)))).collect();
+    let sending: Vec<_> = (0..4).map(|_| tokio::spawn(send(Arc::clone(&store), Arc::clone(&stop)))).collect();
+    for _ in 0..KILLS {
+        tokio::time::sleep(KILL_EVERY).await;
+        kill_all(&database).await;
+    }
+    tokio::time::sleep(KILL_EVERY * 3).await;
+    stop.store(true, Ordering::Relaxed);
+    let mut acknowledged = Vec::new();
+    for task in handing_in {
+        acknowledged.extend(task.await.expect("a caller ends well"));
+    }
+    let mut ended = BTreeSet::new();
+    for task in sending {
+        ended.extend(task.await.expect("a worker ends well"));
+    }
+    assert!(acknowledged.len() > 100 && ended.len() > 10, "{} and {}", acknowledged.len(), ended.len());
+    for &id in &acknowledged {
+        let email = read(&*store, company, id).await;
+        assert!(!ended.contains(&id) || email.status == Status::Sent, "{id}: {}", email.status);
+        assert!(store.content(company, id).await.expect("read").is_some(), "{id} has its content");
+    }
+    assert_is_whole(&database).await;
+    work_goes_on(&store).await;
+}
+
+/// Every table tells the same story.
+async fn assert_is_whole(database: &Database) {
+    let mut connection = database.connect().await;
+    for (what, sql) in [
+        (
+            "an email without its content or history, or the other way round",
+            "SELECT count(*) FROM email_outbox o
+             FULL JOIN contents c ON c.email_id = o.id
+             FULL JOIN (SELECT DISTINCT email_id FROM events) e ON e.email_id = coalesce(o.id, c.email_id)
+             WHERE o.id IS NULL OR c.email_id IS NULL OR e.email_id IS NULL",
+        ),
+        (
+            "a line of the queue that does not fit its email",
+            "SELECT count(*) FROM email_outbox o FULL JOIN email_queue q ON q.email_id = o.id
+             WHERE o.id IS NULL OR (q.email_id IS NOT NULL) <> (o.status IN ('ENQUEUED', 'PROCESSING'))
+                OR (q.due_at IS NULL) <> (o.status <> 'ENQUEUED') OR q.fence <> o.fence",
+        ),
+        (
+            "a count that is wrong",
+            "SELECT count(*) FROM (SELECT status, count(*) AS emails FROM email_outbox GROUP BY status) AS counted
+             FULL JOIN (SELECT status, sum(emails) AS emails FROM status_counts GROUP BY status) AS kept
+                 USING (status)
+             WHERE coalesce(counted.emails, 0) <> coalesce(kept.emails, 0)",
+        ),
+    ] {
+        let row = sqlx::query(sql).fetch_one(&mut connection).await.expect("asked");
+        assert_eq!(row.get::<i64, _>(0), 0, "{what}");
+    }
+}
+
+async fn work_goes_on(store: &PostgresStore) {
+    let company = a_company(store, "afterwards").await;
+    let ids = backlog(store, company, 5, START).await;
+    store.check().await.expect("it is fit for work");
+    for id in ids {
+        assert_eq!(kinds(store, company, id).await, [EventKind::Enqueued]);
+    }
+}
+
+/// After a quiet night in which the server was restarted, the first call of each kind works.
+#[tokio::test]
+async fn idle_connections_that_were_lost_are_not_used() {
+    let database = Database::new().await;
+    let store = database.open().await;
+    let company = a_company(&store, "acme").await;
+    for _ in 0..3 {
+        backlog(&store, company, 2, START).await;
+        for claim in claim(&store, START, 10).await {
+            let guard = store::contract::stage::begun(&store, claim.guard, START).await;
+            store.settle(settlement(guard, sent(), START)).await.expect("settled");
+        }
+        store.companies().await.expect("read");
+        kill_all(&database).await;
+        tokio::time::sleep(Duration::from_millis(700)).await;
+    }
+}
+
+/// A claim whose content cannot be read just now: the emails are put back as if nobody had claimed them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_without_its_content_is_put_back() {
+    let database = Database::new().await;
+    let store = Arc::new(database.open().await);
+    let company = a_company(&*store, "acme").await;
+    let ids = backlog(&*store, company, 3, START).await;
+    let mut other = database.connect().await;
+    run(&mut other, "BEGIN").await;
+    run(&mut other, "LOCK TABLE contents IN ACCESS EXCLUSIVE MODE").await;
+    let worker = a_worker(&*store).await;
+    let claiming = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.claim(request(worker, START, 10)).await }
+    });
+    let waiting = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                   WHERE datname = $1 AND wait_event_type = 'Lock' AND query LIKE '%contents%'";
+    // Not on the connection that holds the lock: within a transaction it would see the same picture again and again.
+    let mut admin = database.admin().await;
+    let begun = Instant::now();
+    while sqlx::query(waiting).bind(&database.name).fetch_all(&mut admin).await.expect("asked").is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the claim never came to the contents");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let refused = claiming.await.expect("no panic").expect_err("the contents cannot be read");
+    assert!(matches!(refused, StoreError::Unavailable(_)), "{refused:?}");
+    run(&mut other, "COMMIT").await;
+    let due_at = START.plus(Duration::from_secs(1));
+    for &id in &ids {
+        let email = read(&*store, company, id).await;
+        assert_eq!((email.status, email.attempts, email.due_at), (Status::Enqueued, 0, Some(due_at)));
+    }
+    assert!(claim(&*store, START, 10).await.is_empty(), "they wait a moment");
+    let claims = claim(&*store, due_at, 10).await;
+    assert_eq!(claims.len(), ids.len(), "they are claimed when the moment is over");
+    assert!(claims.iter().all(|claim| claim.content.is_some() && claim.unfinished_starts == 0));
+}
+
+/// A caller that goes away leaves no email leased to nobody, and no transaction open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_that_go_away_leave_nothing_open() {
+    let database = Database::new().await;
+    let store = Arc::new(database.open().await);
+    let company = a_company(&*store, "acme").await;
+    for round in 0_u64..60 {
+        let store = Arc::clone(&store);
+        let calling = tokio::spawn(async move {
+            let ids = backlog(&*store, company, 1, START).await;
+            let worker = WorkerId::new(START);
+            let _ = store.claim(request(worker, START, 10)).await;
+            let _ = store.cancel(company, ids[0], START).await;
+        });
+        tokio::time::sleep(Duration::from_micros(round * 150)).await;
+        calling.abort();
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let open =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND state LIKE 'idle in transaction%'";
+    let row = sqlx::query(open).bind(&database.name).fetch_one(&mut database.admin().await).await;
+    assert_eq!(row.expect("asked").get::<i64, _>(0), 0);
+    assert_is_whole_but_for_cancelled(&database).await;
+    work_goes_on(&store).await;
+}
+
+async fn assert_is_whole_but_for_cancelled(database: &Database) {
+    let sql = "SELECT count(*) FROM email_outbox o FULL JOIN email_queue q ON q.email_id = o.id
+               WHERE o.id IS NULL OR (q.email_id IS NULL) <> (o.status = 'CANCELLED')";
+    let row = sqlx::query(sql).fetch_one(&mut database.connect().await).await.expect("asked");
+    assert_eq!(row.get::<i64, _>(0), 0);
+}

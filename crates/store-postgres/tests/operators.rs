@@ -1,0 +1,107 @@
+//! What operators ask by hand works as it is written in their notes.
+
+mod support;
+
+use model::Status;
+use sqlx::{AssertSqlSafe, Row as _};
+use store::contract::stage::{a_company, in_status};
+use support::fresh;
+use testkit::START;
+
+#[tokio::test]
+async fn the_queries_of_the_notes_work() {
+    let store = fresh().await;
+    let company = a_company(&*store, "acme").await;
+    let id = in_status(&*store, company, Status::Failed, START).await;
+    let sent = in_status(&*store, company, Status::Sent, START).await;
+    in_status(&*store, company, Status::RetryScheduled, START).await;
+    // The tests' clock stands still; these ask for the last hour.
+    let mut connection = store.database.connect().await;
+    support::run(&mut connection, "UPDATE email_outbox SET failed_at = now() WHERE failed_at IS NOT NULL")
+        .await;
+    let queries = [
+        (
+            1,
+            format!(
+                "SELECT id, company_id, status, to_email, subject, attempts, created_at
+                 FROM email_outbox WHERE id = '{id}'"
+            ),
+        ),
+        (
+            1,
+            format!(
+                "SELECT id, status, sent_at, ses_message_id, attempts FROM email_outbox WHERE id = '{sent}'"
+            ),
+        ),
+        (
+            1,
+            "SELECT id, attempts, last_failure_reason, last_failure_code, last_failure_at
+             FROM email_outbox WHERE status = 'RETRY_SCHEDULED' ORDER BY last_failure_at DESC"
+                .into(),
+        ),
+        (
+            1,
+            "SELECT last_failure_code, COUNT(*) as count FROM email_outbox
+             WHERE status = 'FAILED' GROUP BY last_failure_code ORDER BY count DESC"
+                .into(),
+        ),
+        (
+            1,
+            "SELECT company_id, COUNT(*) as failed_count FROM email_outbox
+             WHERE status = 'FAILED' AND failed_at > NOW() - INTERVAL '1 hour'
+             GROUP BY company_id ORDER BY failed_count DESC"
+                .into(),
+        ),
+        (
+            1,
+            format!(
+                "SELECT status, provider, error_code, attempts, duration_ms, sent_at FROM email_logs
+                 WHERE outbox_id = '{sent}'"
+            ),
+        ),
+        (
+            5,
+            format!(
+                "SELECT type, metadata, to_email, entity_id, created_at FROM email_events
+                 WHERE email_log_id = '{sent}' ORDER BY id"
+            ),
+        ),
+        (
+            3,
+            "SELECT email_log_id FROM email_events WHERE type = 'RECEIVED' AND metadata ->> 'attempt' = '1'"
+                .into(),
+        ),
+    ];
+    for (expected, sql) in queries {
+        let rows = sqlx::query(AssertSqlSafe(sql.clone())).fetch_all(&mut connection).await;
+        assert_eq!(rows.unwrap_or_else(|error| panic!("{sql}: {error}")).len(), expected, "{sql}");
+    }
+    let sql = "SELECT type FROM email_events WHERE email_log_id = $1 ORDER BY id";
+    let rows = sqlx::query(sql).bind(sent.uuid()).fetch_all(&mut connection).await.expect("asked");
+    let types: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
+    assert_eq!(types, ["ENQUEUED", "RECEIVED", "VALIDATED", "SENT_ATTEMPT", "SENT"]);
+}
+
+/// The whole way of an email that is sent touches no index of email_outbox but those of its insertion.
+#[tokio::test]
+async fn sending_an_email_touches_no_index() {
+    let store = fresh().await;
+    let company = a_company(&*store, "acme").await;
+    for _ in 0..200 {
+        in_status(&*store, company, Status::Sent, START).await;
+    }
+    let mut connection = store.database.connect().await;
+    // Backends report when they are idle for a moment.
+    let sql = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'email_outbox'";
+    for _ in 0..100 {
+        support::run(&mut connection, "SELECT pg_stat_clear_snapshot()").await;
+        let row = sqlx::query(sql).fetch_one(&mut connection).await.expect("asked");
+        let (updates, without_index): (i64, i64) = (row.get(0), row.get(1));
+        if updates >= 600 {
+            assert_eq!(updates, without_index);
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    panic!("the server never reported the updates");
+}
