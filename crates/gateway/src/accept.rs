@@ -14,9 +14,10 @@ use serde_json::Value;
 use store::{Acceptance, Accepted, IdempotencyKey, StoreError};
 
 use crate::documents::DocumentKeys;
+use crate::gates::route_text;
 use crate::keys::Caller;
 use crate::validate::html;
-use crate::{Gateway, observe};
+use crate::{Gateway, observe, route};
 use draft::{Draft, DraftDocument, DraftRecipient, Fault, FaultKind, Note, sum_up};
 
 /// How long an idempotency key is remembered.
@@ -237,6 +238,9 @@ fn check(
             Status::Enqueued
         }
     };
+    let ways =
+        route::ways(settings, &desk.gateway.providers, &company.settings, key.mode, &draft.wishes, &envelope);
+    let route = route_text(&ways);
     let email = NewEmail {
         id: EmailId::new(request.now),
         company: company.id,
@@ -248,6 +252,7 @@ fn check(
         external_id: draft.external_id,
         entity: draft.entity,
         priority: draft.priority.unwrap_or(PRIORITY_DEFAULT),
+        route,
         created_at: request.now,
         due_at: schedule.due_at,
         scheduled_at: schedule.scheduled_at,

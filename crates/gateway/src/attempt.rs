@@ -16,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 use crate::company_cache::CompanyCache;
 use crate::conclude::{Ending, Treatment, conclude};
 use crate::flight::Flight;
-use crate::route::{self, Route};
+use crate::gates::{Gates, route_text};
+use crate::route::{self, Choice, Route};
 use crate::validate::{self, NotPassed};
 use crate::{Gateway, observe};
 
@@ -25,6 +26,8 @@ const SEND_CAP: Duration = SEND_TIMEOUT.saturating_add(Duration::from_secs(1));
 /// The result of an attempt is worth more than its lease: as long as nobody else took the email over, a late record is
 /// as good as an early one, and after that the store keeps it as an event. So it is offered for this long.
 const RESULT_KEPT: Duration = Duration::from_secs(15 * 60);
+/// How long an attempt waits for its turn under the provider's rate before the email is put back.
+const START_WAIT: Duration = Duration::from_secs(5);
 const RECORD_PAUSE_MIN: Duration = Duration::from_millis(50);
 const RECORD_PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -32,8 +35,21 @@ const RECORD_PAUSE_MAX: Duration = Duration::from_secs(1);
 pub struct Bench {
     pub gateway: Gateway,
     pub companies: CompanyCache,
+    pub gates: Gates,
     /// Cancelled at shutdown: what has not begun by then is given back.
     pub stop: CancellationToken,
+}
+
+impl Bench {
+    pub fn new(gateway: Gateway, stop: CancellationToken) -> Self {
+        let gates = Gates::new(
+            gateway.store.clone(),
+            gateway.clock.clone(),
+            gateway.providers.clone(),
+            gateway.settings.provider_rates.clone(),
+        );
+        Self { gateway, companies: CompanyCache::default(), gates, stop }
+    }
 }
 
 /// What became of an attempt.
@@ -70,6 +86,12 @@ pub async fn run(bench: &Bench, claim: Claim, flight: &Flight) -> Finished {
         Ok(Err(Stopped::Store(error))) => return give_back(bench, flight, &error).await,
         Err(_panic) => Ending::Panicked { at_provider: flight.is_at_provider() },
     };
+    if let Some(provider) = flight.probe()
+        && !matches!(ending, Ending::Sent { .. } | Ending::NotSent(_))
+        && let Err(error) = bench.gates.probe_spent(provider).await
+    {
+        tracing::warn!(provider, %error, "a probe could not be given back; it runs out");
+    }
     let now = bench.gateway.clock.now();
     let rules = treatment.rules((bench.gateway.dice)(), now);
     let (verdict, concluding) = conclude(flight.facts, ending, &rules);
@@ -98,10 +120,20 @@ async fn carry_out(
     }
     let fallback = CompanySettings::default();
     let settings = company.map_or(&fallback, |company| &company.settings);
-    let route = match route::choose(&gateway.settings, &gateway.providers, settings, &claim) {
-        Ok(route) => route,
+    if !bench.gates.is_passable(&claim.route) && way(gateway, settings, &claim).is_some() {
+        flight.strays();
+    }
+    let is_open = |name: &str| flight.probes(name) || bench.gates.is_open(name);
+    let route = match route::choose(&gateway.settings, &gateway.providers, settings, &claim, is_open) {
+        Ok(Choice::Go(route)) => route,
+        Ok(Choice::Wait) => {
+            return Ok(Ending::Waits { reason: "provider resting", route: way(gateway, settings, &claim) });
+        }
         Err(failure) => return Ok(Ending::Unroutable(failure)),
     };
+    if !bench.gates.start(&route.provider, Instant::now() + START_WAIT).await.map_err(Stopped::Store)? {
+        return Ok(Ending::Waits { reason: "provider rate", route: way(gateway, settings, &claim) });
+    }
     if bench.stop.is_cancelled() {
         return Ok(Ending::GivenBack { reason: "shutdown", at_provider: false });
     }
@@ -113,7 +145,17 @@ async fn carry_out(
     let content = claim.content.take().expect("an email without content does not pass validation");
     let outgoing = route.outgoing(&claim, content);
     begin(gateway, flight, &route, now, events).await?;
-    Ok(send(&**provider, route.provider, &outgoing).await)
+    let ending = send(&**provider, route.provider.clone(), &outgoing).await;
+    let error = if let Ending::NotSent(error) = &ending { Some(error) } else { None };
+    bench.gates.report(&route.provider, error).await;
+    Ok(ending)
+}
+
+/// The route of the email as it is now, if it waited by another one.
+fn way(gateway: &Gateway, company: &CompanySettings, claim: &Claim) -> Option<String> {
+    let (settings, providers) = (&gateway.settings, &gateway.providers);
+    let ways = route::ways(settings, providers, company, claim.mode, &claim.wishes, &claim.envelope);
+    Some(route_text(&ways)).filter(|route| *route != claim.route)
 }
 
 /// Records that the provider is about to be called; nothing is sent before this is committed.

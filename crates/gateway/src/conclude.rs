@@ -17,6 +17,8 @@ use crate::validate::Invalid;
 /// How long a report from the provider may take to tell us that an email of unknown outcome was sent after all.
 /// It is not tried again before, unless its worker was shut down and gave it back.
 pub const UNKNOWN_GRACE: Duration = Duration::from_secs(30);
+/// How long an email whose providers are closed stays away at least.
+const CLOSED_PAUSE: Duration = Duration::from_secs(1);
 
 /// An email whose worker never came back this many times in a row is taken for the cause.
 pub const STARTS_MAX: u32 = 3;
@@ -74,6 +76,12 @@ pub enum Ending {
     Invalid(Invalid),
     /// There is no provider or no sender for it.
     Unroutable(Failure),
+    /// No provider it may go through is open, or none has time for it. With the route by which it waits from now on, if
+    /// that has changed.
+    Waits {
+        reason: &'static str,
+        route: Option<String>,
+    },
     /// Its time to live was over before the provider was called.
     Overdue,
     /// Our own code panicked.
@@ -140,6 +148,7 @@ pub fn conclude(facts: Facts, ending: Ending, rules: &Rules<'_>) -> (Verdict, Ve
         },
         Ending::Invalid(invalid) => case.invalid(invalid),
         Ending::Unroutable(failure) => case.fail(failure, false),
+        Ending::Waits { reason, route } => case.waits(reason, route),
         Ending::Overdue => case.overdue(),
         Ending::Panicked { at_provider } => case.panicked(at_provider),
         Ending::LeaseLost { at_provider } => case.lease_lost(at_provider),
@@ -214,6 +223,17 @@ impl Case<'_> {
     fn overdue(self) -> Conclusion {
         let event = self.event(EventKind::Expired).with("expiresAt", self.facts.expires_at.to_rfc3339());
         self.note(event).end(Verdict::Expire { failure: None })
+    }
+
+    /// It is as if it had never been claimed. The pause only keeps it from coming right back: while its route is closed
+    /// it is not looked at.
+    fn waits(self, reason: &'static str, route: Option<String>) -> Conclusion {
+        if self.rules.now >= self.facts.expires_at {
+            return self.overdue();
+        }
+        let due_at = self.rules.now.plus(CLOSED_PAUSE);
+        let event = self.event(EventKind::Released).with("reason", reason);
+        self.note(event).end(Verdict::PutBack { due_at, route })
     }
 
     /// A fault of ours that the same email meets again and again is the email's: it is quarantined like one that

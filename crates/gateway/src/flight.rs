@@ -2,6 +2,7 @@
 //! worker reads it to renew leases and to give back at shutdown what did not end in time.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::email::Wishes;
@@ -29,6 +30,11 @@ pub struct Flight {
     pub facts: Facts,
     pub wishes: Wishes,
     pub size_bytes: u64,
+    pub route: String,
+    /// The provider this email probes, which gets nothing else for now.
+    probe: Option<String>,
+    /// It waited by a route that is no longer its own.
+    is_stray: AtomicBool,
     progress: Mutex<Progress>,
 }
 
@@ -39,7 +45,7 @@ struct Progress {
 }
 
 impl Flight {
-    pub fn of(claim: &Claim) -> Self {
+    pub fn of(claim: &Claim, probe: Option<String>) -> Self {
         let size_bytes = claim.content.as_ref().map_or(0, model::Content::size_bytes);
         let progress = Progress { guard: claim.guard, stage: Stage::Preparing };
         Self {
@@ -49,8 +55,27 @@ impl Flight {
             facts: Facts::from(claim),
             wishes: claim.wishes.clone(),
             size_bytes: u64::try_from(size_bytes).unwrap_or(u64::MAX),
+            route: claim.route.clone(),
+            probe,
+            is_stray: AtomicBool::new(false),
             progress: Mutex::new(progress),
         }
+    }
+
+    pub fn probe(&self) -> Option<&str> {
+        self.probe.as_deref()
+    }
+
+    pub fn probes(&self, provider: &str) -> bool {
+        self.probe() == Some(provider)
+    }
+
+    pub fn strays(&self) {
+        self.is_stray.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_stray(&self) -> bool {
+        self.is_stray.load(Ordering::Relaxed)
     }
 
     pub fn guard(&self) -> Guard {
@@ -83,26 +108,47 @@ impl Flight {
 
 /// Everything a worker has in flight.
 #[derive(Debug, Clone, Default)]
-pub struct Flights(Arc<Mutex<BTreeMap<EmailId, Arc<Flight>>>>);
+pub struct Flights(Arc<Mutex<Sky>>);
+
+#[derive(Debug, Default)]
+struct Sky {
+    flights: BTreeMap<EmailId, Arc<Flight>>,
+    by_route: BTreeMap<String, u32>,
+}
 
 impl Flights {
     pub fn add(&self, flight: Arc<Flight>) {
-        self.all_locked().insert(flight.id, flight);
+        let mut sky = self.sky();
+        *sky.by_route.entry(flight.route.clone()).or_default() += 1;
+        sky.flights.insert(flight.id, flight);
     }
 
-    pub fn remove(&self, id: EmailId) {
-        self.all_locked().remove(&id);
+    pub fn remove(&self, id: EmailId) -> Option<Arc<Flight>> {
+        let mut sky = self.sky();
+        let flight = sky.flights.remove(&id)?;
+        if let Some(count) = sky.by_route.get_mut(&flight.route) {
+            *count -= 1;
+            if *count == 0 {
+                sky.by_route.remove(&flight.route);
+            }
+        }
+        Some(flight)
     }
 
     pub fn all(&self) -> Vec<Arc<Flight>> {
-        self.all_locked().values().cloned().collect()
+        self.sky().flights.values().cloned().collect()
+    }
+
+    /// How many there are of each route.
+    pub fn by_route(&self) -> BTreeMap<String, u32> {
+        self.sky().by_route.clone()
     }
 
     pub fn size_bytes(&self) -> u64 {
-        self.all_locked().values().map(|flight| flight.size_bytes).sum()
+        self.sky().flights.values().map(|flight| flight.size_bytes).sum()
     }
 
-    fn all_locked(&self) -> MutexGuard<'_, BTreeMap<EmailId, Arc<Flight>>> {
+    fn sky(&self) -> MutexGuard<'_, Sky> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

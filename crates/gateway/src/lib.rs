@@ -4,7 +4,7 @@
 //! `attempt` (one attempt, start to recorded end), `validate` (the four validations), `conclude` (result to
 //! verdict, pure). `sweep` repairs what crashes leave behind and expires what is too old, `intake` checks what
 //! was accepted unchecked, `replay` takes dead letters back, `lookup` reads for the API. Beside them: `route` (which
-//! provider, which sender), `flight` (an attempt as its worker sees it), `caution` (emails that may have brought a
+//! provider, which sender), `gates` (whether a provider is open and how fast it may go; `health` has the rules), `flight` (an attempt as its worker sees it), `caution` (emails that may have brought a
 //! worker down), `company_cache`, `observe` (every metric, named once), `keys` (who calls), `documents` (CPF and CNPJ
 //! under lock).
 
@@ -15,8 +15,11 @@ pub mod company_cache;
 pub mod conclude;
 pub mod documents;
 pub mod flight;
+pub mod gates;
+pub mod health;
 pub mod intake;
 pub mod keys;
+pub mod lineup;
 pub mod lookup;
 pub mod observe;
 pub mod replay;
@@ -65,6 +68,8 @@ pub struct Settings {
     pub lease: Duration,
     pub retention: Retention,
     pub guard: EnvironmentGuard,
+    /// How many emails per second a provider is given, where the operator says so.
+    pub provider_rates: BTreeMap<String, u32>,
 }
 
 /// Where mail may go in this environment.

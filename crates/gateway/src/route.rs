@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::email::Outgoing;
+use model::email::{Outgoing, Wishes};
 use model::{
     Address, Category, Claim, CompanySettings, Content, Envelope, ErrorCode, Failure, KeyMode, Mailbox,
 };
@@ -31,30 +31,61 @@ pub struct Route {
 /// The configured providers, by name.
 pub type Providers = BTreeMap<String, Arc<dyn Provider>>;
 
-/// The first provider that exists, of: the capture mailbox where nothing else is allowed, the one the email asks for,
-/// the company's route, the default route.
+/// Where an attempt can go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Choice {
+    Go(Route),
+    /// All providers it may go through rest.
+    Wait,
+}
+
+/// The providers an email may go through, in order: the capture mailbox where nothing else is allowed, the one the
+/// email asks for, the company's route, or the default route. Those that are not configured are passed over, and where
+/// none is left the next list counts.
+pub fn ways<'a>(
+    settings: &'a Settings,
+    providers: &Providers,
+    company: &'a CompanySettings,
+    mode: KeyMode,
+    wishes: &'a Wishes,
+    envelope: &Envelope,
+) -> Vec<&'a str> {
+    if is_captured(&settings.guard, mode, envelope) {
+        return vec![CAPTURE];
+    }
+    let lists =
+        [wishes.provider.as_slice(), company.route.as_deref().unwrap_or_default(), &settings.default_route];
+    let existing = |list: &'a [String]| -> Vec<&'a str> {
+        list.iter().map(String::as_str).filter(|name| providers.contains_key(*name)).collect()
+    };
+    lists.into_iter().map(existing).find(|ways| !ways.is_empty()).unwrap_or_default()
+}
+
+/// The first provider on its way that is open. An email that a provider may have taken goes to that one again or
+/// nowhere: another one would surely send a second copy.
 pub fn choose(
     settings: &Settings,
     providers: &Providers,
     company: &CompanySettings,
     claim: &Claim,
-) -> Result<Route, Failure> {
-    let wanted = if is_captured(&settings.guard, claim) {
-        vec![CAPTURE]
-    } else {
-        let route = company.route.iter().flatten().chain(&settings.default_route);
-        claim.wishes.provider.iter().chain(route).map(String::as_str).collect()
+    is_open: impl Fn(&str) -> bool,
+) -> Result<Choice, Failure> {
+    let ways = ways(settings, providers, company, claim.mode, &claim.wishes, &claim.envelope);
+    if ways.is_empty() {
+        return Err(misconfigured(ErrorCode::NO_PROVIDER, "no provider on the email's route exists"));
+    }
+    let bound_to = claim.last_provider.as_deref().filter(|name| claim.outcome_unknown && ways.contains(name));
+    let open = match bound_to {
+        Some(provider) => Some(provider).filter(|name| is_open(name)),
+        None => ways.into_iter().find(|name| is_open(name)),
     };
-    let provider = wanted
-        .into_iter()
-        .find(|name| providers.contains_key(*name))
-        .ok_or_else(|| misconfigured(ErrorCode::NO_PROVIDER, "no provider on the email's route exists"))?;
+    let Some(provider) = open else { return Ok(Choice::Wait) };
     let from = sender(provider, company, &claim.envelope)?;
     let redirect_to = match &settings.guard {
         EnvironmentGuard::Redirect(address) if provider != CAPTURE => Some(address.clone()),
         _ => None,
     };
-    Ok(Route { provider: provider.to_owned(), from, redirect_to })
+    Ok(Choice::Go(Route { provider: provider.to_owned(), from, redirect_to }))
 }
 
 impl Route {
@@ -87,9 +118,8 @@ fn series(claim: &Claim) -> u32 {
 }
 
 /// Must this email stay in the capture mailbox?
-fn is_captured(guard: &EnvironmentGuard, claim: &Claim) -> bool {
-    let envelope = &claim.envelope;
-    if claim.mode == KeyMode::Test || is_at(SANDBOX_DOMAIN, &envelope.to) {
+fn is_captured(guard: &EnvironmentGuard, mode: KeyMode, envelope: &Envelope) -> bool {
+    if mode == KeyMode::Test || is_at(SANDBOX_DOMAIN, &envelope.to) {
         return true;
     }
     match guard {
@@ -155,10 +185,18 @@ mod tests {
     }
 
     fn chosen(scene: &Scene) -> Result<Route, String> {
+        match chosen_while_resting(scene, &[]) {
+            Ok(Choice::Go(route)) => Ok(route),
+            Ok(Choice::Wait) => Err("WAIT".into()),
+            Err(code) => Err(code),
+        }
+    }
+
+    fn chosen_while_resting(scene: &Scene, resting: &[&str]) -> Result<Choice, String> {
         let fake = || Arc::new(FakeProvider::takes_everything()) as Arc<dyn Provider>;
         let providers: Providers =
             ["main", "second", CAPTURE].into_iter().map(|name| (name.to_owned(), fake())).collect();
-        choose(&scene.settings, &providers, &scene.company, &scene.claim)
+        choose(&scene.settings, &providers, &scene.company, &scene.claim, |name| !resting.contains(&name))
             .map_err(|failure| failure.code.as_str().to_owned())
     }
 
@@ -211,6 +249,51 @@ mod tests {
         fn capture_wishing(&mut self, provider: &str) {
             self.settings.guard = EnvironmentGuard::Capture;
             self.wish(provider);
+        }
+    }
+
+    /// With the provider that takes it, or `None` when it waits.
+    #[test]
+    fn what_rests_is_passed_over_unless_it_may_have_the_email() {
+        fn unknown_at(scene: &mut Scene, provider: &str) {
+            scene.claim.outcome_unknown = true;
+            scene.claim.last_provider = Some(provider.into());
+        }
+        let cases: [(&str, Change, &[&str], Option<&str>); 8] = [
+            ("the first is open", |scene| scene.route(&["main", "second"]), &["second"], Some("main")),
+            ("the first rests", |scene| scene.route(&["main", "second"]), &["main"], Some("second")),
+            ("both rest", |scene| scene.route(&["main", "second"]), &["main", "second"], None),
+            ("the only one rests", |_| {}, &["main"], None),
+            ("its own wish alone counts", |scene| scene.wish("second"), &["second"], None),
+            (
+                "it may be at the first",
+                |scene| {
+                    scene.route(&["main", "second"]);
+                    unknown_at(scene, "main");
+                },
+                &["main"],
+                None,
+            ),
+            (
+                "it may be at the second",
+                |scene| {
+                    scene.route(&["main", "second"]);
+                    unknown_at(scene, "second");
+                },
+                &[],
+                Some("second"),
+            ),
+            ("it may be at one that is gone", |scene| unknown_at(scene, "gone"), &[], Some("main")),
+        ];
+        for (case, change, resting, expected) in cases {
+            let mut scene = scene();
+            change(&mut scene);
+            let choice = chosen_while_resting(&scene, resting).expect(case);
+            let provider = match choice {
+                Choice::Go(route) => Some(route.provider),
+                Choice::Wait => None,
+            };
+            assert_eq!(provider.as_deref(), expected, "{case}");
         }
     }
 

@@ -15,7 +15,7 @@ use model::{
 };
 use provider::{Provider, Receipt, SendError, Taken};
 use queue_store::StoreQueue;
-use store::{Acceptance, Accepted, ClaimRequest, Retention, Store};
+use store::{Acceptance, Accepted, ClaimRequest, Retention, Routes, Store};
 use store_sqlite::SqliteStore;
 use testkit::{ManualClock, START, a_company, an_email};
 
@@ -83,6 +83,7 @@ pub fn settings() -> Settings {
         default_retry_policy: "fast".into(),
         default_route: vec![CAPTURE.into()],
         ttl: testkit::TTL,
+        provider_rates: Default::default(),
         worker_concurrency: 8,
         lease: Duration::from_secs(45),
         retention: Retention {
@@ -106,6 +107,8 @@ pub fn a_claim(company: CompanyId) -> Claim {
         attempt_in_series: 1,
         unfinished_starts: 0,
         outcome_unknown: false,
+        last_provider: None,
+        route: "relay".into(),
         created_at: START,
         claimed_at: START,
         lease_until: START.plus(Duration::from_secs(45)),
@@ -168,6 +171,7 @@ impl Stage {
             lease_until: now.plus(self.gateway.settings.lease),
             limit: 1,
             size_bytes_max: u64::MAX,
+            routes: Routes::All,
         };
         self.gateway.queue.claim(request).await.expect("a claim").pop().expect("something to claim")
     }

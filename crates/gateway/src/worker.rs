@@ -8,16 +8,16 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use model::{Claim, EmailId, Event, EventKind, Verdict, WorkerId};
-use store::{ClaimRequest, SettledBy, Settlement, StoreError};
+use store::{ClaimRequest, Routes, SettledBy, Settlement, StoreError};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::attempt::{self, Bench, Finished};
 use crate::caution::{Caution, is_suspect};
-use crate::company_cache::CompanyCache;
 use crate::conclude::{Ending, Treatment, conclude};
 use crate::flight::{Flight, Flights, Stage};
+use crate::lineup::Lineup;
 use crate::{Gateway, observe};
 
 /// The most emails one claim asks for: a batch that is committed in a few milliseconds.
@@ -32,6 +32,8 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
 const SHUTDOWN_REST: Duration = Duration::from_secs(3);
 /// How long putting suspects back may hold up the worker.
 const PUT_BACK_WAIT: Duration = Duration::from_secs(5);
+/// How often it is looked whether an account has to be asked what it allows.
+const ALLOWANCES_EVERY: Duration = Duration::from_secs(5);
 const TROUBLE_PAUSE_MIN: Duration = Duration::from_millis(100);
 const TROUBLE_PAUSE_MAX: Duration = Duration::from_secs(5);
 
@@ -41,6 +43,8 @@ pub struct Worker {
     flights: Flights,
     tasks: JoinSet<(EmailId, Finished)>,
     caution: Caution,
+    /// The routes emails wait by, as far as this worker has met them.
+    lineup: Lineup,
     /// No claims before this: the store is in trouble.
     paused_until: Option<Instant>,
     trouble_pause: Duration,
@@ -54,6 +58,7 @@ impl Worker {
             return;
         }
         let renewal = tokio::spawn(keep_leases(worker.bench.clone(), worker.id, worker.flights.clone()));
+        let asking = tokio::spawn(keep_allowances(worker.bench.clone()));
         tracing::info!(worker = %worker.id, "worker started");
         while !shutdown.is_cancelled() {
             worker.fill_slots(&shutdown).await;
@@ -61,16 +66,28 @@ impl Worker {
         }
         worker.wind_down().await;
         renewal.abort();
+        asking.abort();
         worker.leave().await;
         tracing::info!(worker = %worker.id, "worker stopped");
     }
 
-    fn new(gateway: Gateway) -> Self {
+    /// One round of claims, seen to its end. For tests, which turn the clock between two of them.
+    #[cfg(test)]
+    pub(crate) async fn step(&mut self, shutdown: &CancellationToken) -> Result<(), StoreError> {
+        self.claim_round(shutdown).await?;
+        while let Some(ended) = self.tasks.join_next().await {
+            self.ended(ended);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn new(gateway: Gateway) -> Self {
         let id = WorkerId::new(gateway.clock.now());
         let stop = CancellationToken::new();
         Self {
             id,
-            bench: Arc::new(Bench { gateway, companies: CompanyCache::default(), stop }),
+            bench: Arc::new(Bench::new(gateway, stop)),
+            lineup: Lineup::default(),
             flights: Flights::default(),
             tasks: JoinSet::new(),
             caution: Caution::default(),
@@ -98,26 +115,46 @@ impl Worker {
             return;
         }
         self.paused_until = None;
-        loop {
-            let limit = self.room();
-            if limit == 0 || shutdown.is_cancelled() {
-                return;
+        if let Err(error) = self.claim_round(shutdown).await {
+            tracing::warn!(%error, "nothing could be claimed");
+            return self.trouble();
+        }
+        self.trouble_pause = TROUBLE_PAUSE_MIN;
+    }
+
+    pub(crate) async fn claim_round(&mut self, shutdown: &CancellationToken) -> Result<(), StoreError> {
+        self.bench.gates.refresh().await?;
+        self.probe().await?;
+        while !shutdown.is_cancelled() {
+            let in_flight = self.flights.by_route();
+            let concurrency = self.bench.gateway.settings.worker_concurrency;
+            let Some(share) = self.lineup.next(&self.bench.gates, &in_flight, concurrency, self.room())
+            else {
+                break;
+            };
+            let claims = self.claim(share.routes.clone(), share.limit).await?;
+            self.lineup.came(&share, &claims);
+            self.start(claims).await;
+        }
+        Ok(())
+    }
+
+    /// One email for each provider whose turn to be probed has come.
+    async fn probe(&mut self) -> Result<(), StoreError> {
+        for route in self.lineup.closed(&self.bench.gates) {
+            if self.room() == 0 {
+                return Ok(());
             }
-            match self.claim(limit).await {
-                Ok(claims) => {
-                    self.trouble_pause = TROUBLE_PAUSE_MIN;
-                    let came_short = claims.len() < limit as usize;
-                    self.start(claims).await;
-                    if came_short {
-                        return;
-                    }
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "nothing could be claimed");
-                    return self.trouble();
-                }
+            let Some(provider) = self.bench.gates.begin_probe(&route).await? else { continue };
+            let claims = self.claim(Routes::Only(vec![route]), 1).await?;
+            if claims.is_empty() {
+                self.bench.gates.probe_spent(&provider).await?;
+            }
+            for claim in claims {
+                self.spawn(claim, Some(provider.clone()));
             }
         }
+        Ok(())
     }
 
     /// How many more emails may be claimed now.
@@ -133,7 +170,7 @@ impl Worker {
         self.bench.gateway.settings.worker_concurrency.saturating_sub(used)
     }
 
-    async fn claim(&self, limit: u32) -> Result<Vec<Claim>, StoreError> {
+    async fn claim(&self, routes: Routes, limit: u32) -> Result<Vec<Claim>, StoreError> {
         let gateway = &self.bench.gateway;
         let now = gateway.clock.now();
         let request = ClaimRequest {
@@ -142,6 +179,7 @@ impl Worker {
             lease_until: now.plus(gateway.settings.lease),
             limit,
             size_bytes_max: IN_FLIGHT_BYTES_MAX.saturating_sub(self.flights.size_bytes()),
+            routes,
         };
         let claims = gateway.queue.claim(request).await?;
         observe::claimed(claims.len());
@@ -160,12 +198,12 @@ impl Worker {
             }
         }
         for claim in sorted.run {
-            self.spawn(claim);
+            self.spawn(claim, None);
         }
     }
 
-    fn spawn(&mut self, claim: Claim) {
-        let flight = self.take_off(&claim);
+    fn spawn(&mut self, claim: Claim, probe: Option<String>) {
+        let flight = self.take_off(&claim, probe);
         let bench = self.bench.clone();
         self.tasks.spawn(async move {
             // An attempt catches the panics of its steps; this is for one in the recording of its end, whose lease
@@ -175,8 +213,8 @@ impl Worker {
         });
     }
 
-    fn take_off(&mut self, claim: &Claim) -> Arc<Flight> {
-        let flight = Arc::new(Flight::of(claim));
+    fn take_off(&mut self, claim: &Claim, probe: Option<String>) -> Arc<Flight> {
+        let flight = Arc::new(Flight::of(claim, probe));
         self.flights.add(flight.clone());
         flight
     }
@@ -215,7 +253,9 @@ impl Worker {
     fn ended(&mut self, ended: Result<(EmailId, Finished), JoinError>) {
         match ended {
             Ok((id, finished)) => {
-                self.flights.remove(id);
+                if let Some(flight) = self.flights.remove(id).filter(|flight| flight.is_stray()) {
+                    self.lineup.strayed(&flight.route);
+                }
                 self.caution.ended(id);
                 if finished == Finished::StoreTrouble {
                     self.trouble();
@@ -271,23 +311,34 @@ impl Worker {
 pub async fn run_once(gateway: &Gateway) -> Result<usize, StoreError> {
     let mut worker = Worker::new(gateway.clone());
     gateway.store.worker_joins(worker.id).await?;
-    let claims = worker.claim(gateway.settings.worker_concurrency.min(CLAIM_MAX)).await?;
+    worker.bench.gates.refresh().await?;
+    let claims = worker.claim(Routes::All, gateway.settings.worker_concurrency.min(CLAIM_MAX)).await?;
     let count = claims.len();
     let (suspects, others): (Vec<_>, Vec<_>) = claims.into_iter().partition(is_suspect);
     for claim in others {
-        worker.spawn(claim);
+        worker.spawn(claim, None);
     }
     while let Some(ended) = worker.tasks.join_next().await {
         worker.ended(ended);
     }
     for claim in suspects {
-        worker.spawn(claim);
+        worker.spawn(claim, None);
         if let Some(ended) = worker.tasks.join_next().await {
             worker.ended(ended);
         }
     }
     gateway.store.worker_leaves(worker.id).await?;
     Ok(count)
+}
+
+/// Keeps what the providers' accounts allow up to date.
+async fn keep_allowances(bench: Arc<Bench>) {
+    loop {
+        if let Err(error) = bench.gates.read_allowances().await {
+            tracing::warn!(%error, "what the providers allow could not be kept");
+        }
+        tokio::time::sleep(ALLOWANCES_EVERY).await;
+    }
 }
 
 /// Renews the leases of everything in flight, three times per lease, so that one failure is no loss.
@@ -343,10 +394,10 @@ async fn last_settlement(bench: &Bench, flight: &Flight) {
 async fn put_back(bench: &Bench, claim: &Claim, wait: Duration) {
     let now = bench.gateway.clock.now();
     let event = Event::new(EventKind::Released, now).with("attempt", claim.attempt).with("reason", "suspect");
-    let verdict = Verdict::PutBack { due_at: now.plus(wait) };
+    let verdict = Verdict::PutBack { due_at: now.plus(wait), route: None };
     let settlement =
         Settlement { guard: claim.guard, by: SettledBy::Worker, verdict, events: vec![event], now };
-    attempt::record(bench, &Flight::of(claim), settlement, Instant::now()).await;
+    attempt::record(bench, &Flight::of(claim, None), settlement, Instant::now()).await;
 }
 
 async fn given_back(bench: &Bench, flight: &Flight, reason: &'static str) -> Settlement {

@@ -32,6 +32,10 @@ pub struct Claim {
     pub unfinished_starts: u32,
     /// Some earlier attempt ended without our knowing whether the provider took it.
     pub outcome_unknown: bool,
+    /// The provider of the attempt before this one.
+    pub last_provider: Option<String>,
+    /// Where it waited.
+    pub route: String,
     pub created_at: Timestamp,
     pub claimed_at: Timestamp,
     pub lease_until: Timestamp,
@@ -95,8 +99,9 @@ pub enum Verdict {
     Expire { failure: Option<Failure> },
     /// Given back at shutdown: due at once, and the attempt does not count.
     Release { outcome_unknown: bool },
-    /// Put back untouched for a later turn: it is as if the claim had never been.
-    PutBack { due_at: Timestamp },
+    /// Put back untouched for a later turn: it is as if the claim had never been. With a route, it waits there from
+    /// now on.
+    PutBack { due_at: Timestamp, route: Option<String> },
     /// Its worker vanished before it called the provider: due at once, the attempt stands.
     Requeue { due_at: Timestamp },
 }

@@ -137,6 +137,8 @@ pub struct NewEmail {
     pub entity: Option<Entity>,
     /// 1 goes first, 10 last.
     pub priority: u8,
+    /// The providers it may go through, in order, as one text: emails of the same route wait together.
+    pub route: String,
     pub created_at: Timestamp,
     pub due_at: Timestamp,
     /// Set when the company asked for a later time.

@@ -119,7 +119,12 @@ impl State {
         let later = self.due.split_off(&(now.millis() + 1));
         let fell_due = !std::mem::replace(&mut self.due, later).is_empty();
         let was_ready = std::mem::take(&mut self.ready);
-        if was_ready || fell_due || self.poll_at <= Instant::now() {
+        if self.poll_at <= Instant::now() {
+            // Who is woken need not look: it may have no room.
+            self.poll_at = Instant::now() + self.poll_every;
+            return None;
+        }
+        if was_ready || fell_due {
             return None;
         }
         let until_due = self.due.first().map(|due| Timestamp::from_millis(*due).since(now));

@@ -32,9 +32,10 @@ impl Queue for StoreQueue {
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
+        let now = request.now;
         let claims = self.store.claim(request).await;
         let found = claims.as_ref().is_ok_and(|claims| !claims.is_empty());
-        self.alarm.looked(request.now, found);
+        self.alarm.looked(now, found);
         claims
     }
 
@@ -69,7 +70,7 @@ impl Queue for StoreQueue {
 /// When an email that goes back into the queue is due.
 fn due_again(settlement: &Settlement) -> Option<Timestamp> {
     match &settlement.verdict {
-        Verdict::Retry { due_at, .. } | Verdict::PutBack { due_at } | Verdict::Requeue { due_at } => {
+        Verdict::Retry { due_at, .. } | Verdict::PutBack { due_at, .. } | Verdict::Requeue { due_at } => {
             Some(*due_at)
         }
         Verdict::Release { .. } => Some(settlement.now),
@@ -101,7 +102,7 @@ mod tests {
             ("a retry", retry, Some(LATER)),
             ("put back", Verdict::Requeue { due_at: LATER }, Some(LATER)),
             ("given back", Verdict::Release { outcome_unknown: true }, Some(NOW)),
-            ("put back for later", Verdict::PutBack { due_at: LATER }, Some(LATER)),
+            ("put back for later", Verdict::PutBack { due_at: LATER, route: None }, Some(LATER)),
             ("held", Verdict::Hold { failure: failure.clone() }, None),
             ("failed", Verdict::Fail { failure, outcome_unknown: false }, None),
             ("expired", Verdict::Expire { failure: None }, None),

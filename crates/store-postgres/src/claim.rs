@@ -1,5 +1,5 @@
-//! Leasing due emails to a worker, fairly and at a cost that does not grow with what is waiting: companies and
-//! priorities with waiting emails are found by hopping through one index, never by walking along it.
+//! Leasing due emails to a worker, fairly and at a cost that does not grow with what is waiting: routes,
+//! companies and priorities with waiting emails are found by hopping through one index, never by walking along it.
 //!
 //! In the common case this is three statements: find the companies, take their emails, read the contents. Companies
 //! with limits of their own are locked meanwhile, so that the limits hold across processes. The statements are in
@@ -12,7 +12,7 @@ use std::time::Duration;
 use model::{Claim, EmailId, Event, EventKind, Timestamp, Verdict};
 use sqlx::{PgConnection, PgPool, Row as _};
 use store::fairness::{Candidate, Fairness, still_hungry};
-use store::starts::Starts;
+use store::starts::{SECOND, Starts};
 use store::{ClaimRequest, SettledBy, Settlement, StoreError, content_codec};
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::timeout;
@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::error::{Fault, from_sqlx};
 use crate::lane::{ANSWER_TIMEOUT, Lane, Lanes, closed, no_answer};
-use crate::take::{Asked, find, take};
+use crate::take::{Asked, Found, Place, find, take};
 use crate::{PostgresStore, settle};
 
 /// How many companies with due emails one claim divides its slots among: enough to be fair among all that are
@@ -67,7 +67,8 @@ impl Claimer {
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claim>, StoreError> {
         let claims = {
             let mut fairness = self.fairness.lock().await;
-            let turn = Turn { request: *request, fairness: Mutex::new(std::mem::take(&mut *fairness)) };
+            let turn =
+                Turn { request: request.clone(), fairness: Mutex::new(std::mem::take(&mut *fairness)) };
             let claims = self.lanes.run(&turn, |lane, turn| Box::pin(claim_batch(lane, turn))).await;
             *fairness = turn.fairness.into_inner();
             claims?
@@ -102,7 +103,7 @@ impl Claimer {
         let settlement = |claim: &Claim| Settlement {
             guard: claim.guard,
             by: SettledBy::Worker,
-            verdict: Verdict::PutBack { due_at: now.plus(pause) },
+            verdict: Verdict::PutBack { due_at: now.plus(pause), route: None },
             events: vec![Event::new(EventKind::Released, now).with("reason", reason)],
             now,
         };
@@ -177,10 +178,11 @@ impl Batch<'_> {
         shares: &[u32],
     ) -> Result<Vec<u32>, Fault> {
         let mut given = vec![0; candidates.len()];
-        let mut asked: Vec<Asked> = Vec::new();
+        let mut asked: Vec<Asked<'_>> = Vec::new();
         for (place, (candidate, &share)) in candidates.iter().zip(shares).enumerate() {
             if share > 0 {
-                asked.push(Asked { place, company: company_of(candidate)?, share, looks: share });
+                let (company, routes) = (company_of(candidate)?, &candidate.routes[..]);
+                asked.push(Asked { place, company, routes, share, looks: share });
             }
         }
         while !asked.is_empty() && !self.is_full() {
@@ -203,10 +205,11 @@ impl Batch<'_> {
     }
 
     /// Looks at many more at a time, as long as that does not end too many.
-    fn look_further(&self, asked: Vec<Asked>) -> Vec<Asked> {
+    fn look_further<'a>(&self, asked: Vec<Asked<'a>>) -> Vec<Asked<'a>> {
         let companies = u32::try_from(asked.len()).unwrap_or(u32::MAX).max(1);
         let most = EXPIRED_MAX.saturating_sub(self.expired) / companies;
-        let further = |asked: Asked| Asked { looks: asked.looks.saturating_mul(8).min(most).max(1), ..asked };
+        let further =
+            |asked: Asked<'a>| Asked { looks: asked.looks.saturating_mul(8).min(most).max(1), ..asked };
         asked.into_iter().map(further).collect()
     }
 
@@ -223,7 +226,7 @@ fn company_of(candidate: &Candidate) -> Result<Uuid, StoreError> {
     candidate.company.parse().map_err(|_| StoreError::Broken("a company's id cannot be read".into()))
 }
 
-/// Companies with due emails and room for more, beginning after the one where the last claim stopped. `true` when some
+/// Companies with due emails and room for more, beginning after the place where the last claim stopped. `true` when some
 /// of them have limits and are locked: then a transaction is open.
 async fn find_candidates(
     connection: &mut PgConnection,
@@ -231,15 +234,20 @@ async fn find_candidates(
     request: &ClaimRequest,
 ) -> Result<(Vec<Candidate>, bool), Fault> {
     let wanted = request.limit.saturating_mul(4).clamp(CANDIDATES_MIN, CANDIDATES_MAX);
-    let mut seen: HashSet<Uuid> = HashSet::new();
+    let mut seen: HashSet<Place> = HashSet::new();
+    // Those without room: another route gives them none.
+    let mut at_their_limits: HashSet<Uuid> = HashSet::new();
     let mut is_locked = false;
     for _ in 0..PAGES_MAX {
-        let after = fairness.cursor.parse().unwrap_or(Uuid::nil());
-        let page = find(connection, after, wanted, request.now).await?;
-        let Some(last) = page.last else { break };
-        fairness.cursor = last.to_string();
-        let companies: Vec<_> =
-            page.companies.into_iter().filter(|company| seen.insert(company.id)).collect();
+        let after = (fairness.cursor.0.clone(), fairness.cursor.1.parse().unwrap_or(Uuid::nil()));
+        let page = find(connection, &after, wanted, request).await?;
+        let Some((route, company)) = page.last else { break };
+        fairness.cursor = (route, company.to_string());
+        let seen_before = seen.len();
+        seen.extend(page.found.iter().map(|found| (found.route.clone(), found.id)));
+        let is_round_over = page.is_whole_round || seen.len() == seen_before;
+        let mut companies = by_company(page.found);
+        companies.retain(|company| !at_their_limits.contains(&company.id));
         let limited: Vec<Uuid> =
             companies.iter().filter(|company| company.is_limited).map(|company| company.id).collect();
         let rooms = if limited.is_empty() {
@@ -254,20 +262,44 @@ async fn find_candidates(
         let room_of = |id: Uuid, is_limited: bool| {
             if is_limited { rooms.get(&id).copied().unwrap_or(0) } else { request.limit }
         };
+        at_their_limits.extend(limited);
         let candidates: Vec<Candidate> = companies
-            .iter()
+            .into_iter()
             .map(|company| Candidate {
                 company: company.id.to_string(),
+                routes: company.routes,
                 weight: company.weight,
                 room: room_of(company.id, company.is_limited),
             })
             .filter(|candidate| candidate.room > 0)
             .collect();
-        if !candidates.is_empty() || page.is_whole_round || companies.is_empty() {
+        if !candidates.is_empty() || is_round_over {
             return Ok((candidates, is_locked));
         }
     }
     Ok((Vec::new(), is_locked))
+}
+
+/// A company with the routes of its due emails.
+struct Waiting {
+    id: Uuid,
+    routes: Vec<String>,
+    weight: u32,
+    is_limited: bool,
+}
+
+/// Each company once, in the order in which they were found.
+fn by_company(found: Vec<Found>) -> Vec<Waiting> {
+    let mut places: HashMap<Uuid, usize> = HashMap::new();
+    let mut companies: Vec<Waiting> = Vec::new();
+    for Found { route, id, weight, is_limited } in found {
+        let place = *places.entry(id).or_insert(companies.len());
+        match companies.get_mut(place) {
+            Some(company) => company.routes.push(route),
+            None => companies.push(Waiting { id, routes: vec![route], weight, is_limited }),
+        }
+    }
+    companies
 }
 
 /// How many more each company with limits may be given. They are locked until the commit, in one order by everybody; what
@@ -295,7 +327,7 @@ async fn rooms(
     let mut used_by: HashMap<Uuid, (i64, u32)> = HashMap::new();
     for row in &used {
         let starts: Option<String> = row.try_get(2)?;
-        let started = Starts::recent(&starts.unwrap_or_default(), request.now).count();
+        let started = Starts::recent(&starts.unwrap_or_default(), request.now, SECOND).count();
         used_by.insert(row.try_get(0)?, (row.try_get(1)?, started));
     }
     let mut rooms = HashMap::new();
@@ -327,7 +359,7 @@ async fn note_starts(connection: &mut PgConnection, batch: &Batch<'_>) -> Result
     let (mut companies, mut texts) = (Vec::new(), Vec::new());
     for row in &rows {
         let (company, text): (Uuid, Option<String>) = (row.try_get(0)?, row.try_get(1)?);
-        let mut starts = Starts::recent(&text.unwrap_or_default(), batch.request.now);
+        let mut starts = Starts::recent(&text.unwrap_or_default(), batch.request.now, SECOND);
         starts.add(batch.request.now, started.get(&company).copied().unwrap_or(0));
         companies.push(company);
         texts.push(starts.encode());

@@ -41,10 +41,10 @@ const REPLAY: &str = concat!(
     matching!(),
     " AND o.status = 'FAILED' ORDER BY o.id LIMIT $11 FOR UPDATE) AS dead
          WHERE o.id = dead.id
-         RETURNING o.id, o.company_id, o.priority, o.expires_at, o.size_bytes, o.fence, o.attempts
+         RETURNING o.id, o.route, o.company_id, o.priority, o.expires_at, o.size_bytes, o.fence, o.attempts
      ), queue AS (
-         INSERT INTO email_queue (email_id, company_id, priority, due_at, expires_at, size_bytes, fence)
-         SELECT id, company_id, priority, $12, expires_at, size_bytes, fence FROM replayed
+         INSERT INTO email_queue (email_id, route, company_id, priority, due_at, expires_at, size_bytes, fence)
+         SELECT id, route, company_id, priority, $12, expires_at, size_bytes, fence FROM replayed
      ), history AS (
          INSERT INTO events (email_id, type, created_at, metadata)
          SELECT id, 'REPLAYED', $13, jsonb_build_object('attemptsBefore', attempts) FROM replayed

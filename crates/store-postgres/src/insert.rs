@@ -32,15 +32,15 @@ macro_rules! inserts {
              INSERT INTO email_outbox
                  (id, company_id, status, priority, expires_at, mode, to_email, subject, created_at, updated_at,
                   scheduled_at, ttl_ms, request_id, external_id, entity_id, recipient_id, recipient_external_id,
-                  size_bytes, content_ref, detail, due_after_intake)
+                  size_bytes, content_ref, detail, due_after_intake, route)
              SELECT id, company_id, status, priority, expires_at, mode, to_email, subject, created_at, created_at,
                     scheduled_at, ttl_ms, request_id, external_id, entity_id, recipient_id, recipient_external_id,
-                    size_bytes, 'db:', detail, due_after_intake
+                    size_bytes, 'db:', detail, due_after_intake, route
              FROM email
              RETURNING status
          ), queue AS (
-             INSERT INTO email_queue (email_id, company_id, priority, due_at, expires_at, size_bytes)
-             SELECT id, company_id, priority, due_at, expires_at, size_bytes FROM email WHERE due_at IS NOT NULL
+             INSERT INTO email_queue (email_id, route, company_id, priority, due_at, expires_at, size_bytes)
+             SELECT id, route, company_id, priority, due_at, expires_at, size_bytes FROM email WHERE due_at IS NOT NULL
          ), history AS (
              INSERT INTO events (email_id, type, created_at) SELECT id, status, created_at FROM email
          ), content AS (
@@ -50,7 +50,7 @@ macro_rules! inserts {
              ON CONFLICT DO NOTHING
          ), counts AS (
              INSERT INTO status_counts (status, shard, emails)
-             SELECT status, $25, count(*) FROM outbox GROUP BY status ORDER BY status
+             SELECT status, $26, count(*) FROM outbox GROUP BY status ORDER BY status
              ON CONFLICT (status, shard) DO UPDATE SET emails = status_counts.emails + excluded.emails
          )"
     };
@@ -61,11 +61,12 @@ macro_rules! given {
         concat!(
             "UNNEST($1::uuid[], $2::uuid[], $3::text[], $4::smallint[], $5::bigint[], $6::bigint[], $7::text[],
                     $8::text[], $9::text[], $10::timestamptz[], $11::timestamptz[], $12::bigint[], $13::text[],
-                    $14::text[], $15::text[], $16::uuid[], $17::text[], $18::bigint[], $19::text[], $20::bigint[]",
+                    $14::text[], $15::text[], $16::uuid[], $17::text[], $18::bigint[], $19::text[], $20::bigint[],
+                    $21::text[]",
             $more,
             ") AS given (id, company_id, status, priority, due_at, expires_at, mode, to_email, subject, created_at,
                          scheduled_at, ttl_ms, request_id, external_id, entity_id, recipient_id,
-                         recipient_external_id, size_bytes, detail, due_after_intake",
+                         recipient_external_id, size_bytes, detail, due_after_intake, route",
             $name,
             ")"
         )
@@ -77,9 +78,9 @@ const INSERT: &str = concat!(
     "WITH email AS (SELECT * FROM ",
     given!("", ""),
     "), body AS NOT MATERIALIZED (
-         SELECT unnest($1::uuid[]) AS email_id, unnest($21::bytea[]) AS body
+         SELECT unnest($1::uuid[]) AS email_id, unnest($22::bytea[]) AS body
      ), tag AS (
-         SELECT * FROM UNNEST($22::uuid[], $23::text[], $24::uuid[]) AS given (company_id, tag, email_id)
+         SELECT * FROM UNNEST($23::uuid[], $24::text[], $25::uuid[]) AS given (company_id, tag, email_id)
      ), ",
     inserts!(),
     " SELECT 1"
@@ -91,7 +92,7 @@ const INSERT: &str = concat!(
 const INSERT_WITH_KEYS: &str = concat!(
     "WITH gained AS (
          INSERT INTO idempotency_keys (company_id, key, body_hash, answer, created_at, keep_until)
-         SELECT * FROM UNNEST($26::uuid[], $27::text[], $28::bytea[], $29::text[], $30::bigint[], $31::bigint[])
+         SELECT * FROM UNNEST($27::uuid[], $28::text[], $29::bytea[], $30::text[], $31::bigint[], $32::bigint[])
              AS given (company_id, key, body_hash, answer, created_at, keep_until)
          ORDER BY company_id, key
          ON CONFLICT (company_id, key) DO UPDATE
@@ -100,13 +101,13 @@ const INSERT_WITH_KEYS: &str = concat!(
              WHERE idempotency_keys.keep_until <= excluded.created_at
          RETURNING company_id, key
      ), email AS (SELECT * FROM ",
-    given!(", $32::text[]", ", key"),
+    given!(", $33::text[]", ", key"),
     " WHERE key IS NULL OR (company_id, key) IN (SELECT company_id, key FROM gained)
      ), body AS NOT MATERIALIZED (
-         SELECT email_id, body FROM (SELECT unnest($1::uuid[]) AS email_id, unnest($21::bytea[]) AS body) AS given
+         SELECT email_id, body FROM (SELECT unnest($1::uuid[]) AS email_id, unnest($22::bytea[]) AS body) AS given
          WHERE (email_id IN (SELECT id FROM email)) IS TRUE
      ), tag AS (
-         SELECT * FROM UNNEST($22::uuid[], $23::text[], $24::uuid[]) AS given (company_id, tag, email_id)
+         SELECT * FROM UNNEST($23::uuid[], $24::text[], $25::uuid[]) AS given (company_id, tag, email_id)
          WHERE (email_id IN (SELECT id FROM email)) IS TRUE
      ), ",
     inserts!(),
@@ -159,6 +160,7 @@ struct Columns<'a> {
     sizes: Vec<i64>,
     details: Vec<&'a str>,
     due_after_intake: Vec<Option<i64>>,
+    routes: Vec<Cow<'a, str>>,
     bodies: Vec<&'a [u8]>,
     tag_companies: Vec<Uuid>,
     tags: Vec<Cow<'a, str>>,
@@ -199,6 +201,7 @@ impl<'a> Columns<'a> {
         self.sizes.push(signed(u64::try_from(email.content.size_bytes()).unwrap_or(u64::MAX)));
         self.details.push(&entry.prepared.detail);
         self.due_after_intake.push((!waits).then_some(email.due_at.millis()));
+        self.routes.push(clean(&email.route));
         self.bodies.push(&entry.prepared.block);
         for tag in &email.envelope.tags {
             self.tag_companies.push(email.company.uuid());
@@ -232,6 +235,7 @@ impl<'a> Columns<'a> {
             .bind(self.sizes)
             .bind(self.details)
             .bind(self.due_after_intake)
+            .bind(self.routes)
             .bind(self.bodies)
             .bind(self.tag_companies)
             .bind(self.tags)

@@ -83,8 +83,8 @@ async fn pass(
 ) -> Result<Status, Fault> {
     let to = moved(Status::Accepted, Move::IntakePassed)?;
     sqlx::query(
-        "INSERT INTO email_queue (email_id, company_id, priority, due_at, expires_at, size_bytes, fence)
-         SELECT id, company_id, priority,
+        "INSERT INTO email_queue (email_id, route, company_id, priority, due_at, expires_at, size_bytes, fence)
+         SELECT id, route, company_id, priority,
                 coalesce(due_after_intake, (extract(epoch FROM created_at) * 1000)::bigint), expires_at, size_bytes,
                 fence
          FROM email_outbox WHERE id = $1",

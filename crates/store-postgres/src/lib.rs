@@ -22,6 +22,7 @@ mod lane;
 mod lookup;
 mod nodelay;
 mod outbox;
+mod providers;
 mod recipients;
 mod row;
 mod schema;

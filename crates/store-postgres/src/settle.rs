@@ -49,10 +49,10 @@ const SETTLE: &str = "WITH given AS (
          SELECT * FROM UNNEST($1::integer[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::text[],
                  $7::integer[], $8::integer[], $9::boolean[], $10::bigint[], $11::timestamptz[], $12::timestamptz[],
                  $13::timestamptz[], $14::timestamptz[], $15::text[], $16::text[], $17::text[], $18::text[],
-                 $19::text[], $20::bigint[])
+                 $19::text[], $20::bigint[], $21::text[])
              AS given (number, id, fence, version, status, trouble, starts_given_back, attempts_given_back,
                  outcome_unknown, due_at, now, sent_at, failed_at, dead_at, code, category, reason, provider,
-                 provider_message_id, duration_ms)
+                 provider_message_id, duration_ms, route)
      ), settled AS (
          UPDATE email_outbox o
          SET status = given.status, trouble = given.trouble, version = o.version + 1, at_provider = false,
@@ -67,27 +67,27 @@ const SETTLE: &str = "WITH given AS (
              last_failure_at = CASE WHEN given.code IS NULL THEN o.last_failure_at ELSE given.now END,
              provider = coalesce(given.provider, o.provider),
              provider_message_id = coalesce(given.provider_message_id, o.provider_message_id),
-             duration_ms = coalesce(given.duration_ms, o.duration_ms)
+             duration_ms = coalesce(given.duration_ms, o.duration_ms), route = coalesce(given.route, o.route)
          FROM given
          WHERE o.id = given.id AND o.status = 'PROCESSING' AND o.fence = given.fence AND o.version = given.version
-         RETURNING given.number, o.id, o.status, given.due_at
+         RETURNING given.number, o.id, o.status, o.route, given.due_at
      ), ended AS (
          DELETE FROM email_queue q USING settled WHERE q.email_id = settled.id AND settled.due_at IS NULL
      ), waiting AS (
          UPDATE email_queue q
          SET due_at = settled.due_at, lease_until = NULL, lease_owner = NULL,
-             retrying = settled.status = 'RETRY_SCHEDULED'
+             retrying = settled.status = 'RETRY_SCHEDULED', route = settled.route
          FROM settled WHERE q.email_id = settled.id AND settled.due_at IS NOT NULL
      ), history AS (
          INSERT INTO events (email_id, type, created_at, metadata)
          SELECT email_id, type, created_at, metadata::jsonb
-         FROM UNNEST($21::integer[], $22::uuid[], $23::text[], $24::timestamptz[], $25::text[])
+         FROM UNNEST($22::integer[], $23::uuid[], $24::text[], $25::timestamptz[], $26::text[])
               WITH ORDINALITY AS event (number, email_id, type, created_at, metadata, line)
          WHERE (number IN (SELECT number FROM settled)) IS TRUE
          ORDER BY line
      ), counts AS (
          INSERT INTO status_counts (status, shard, emails)
-         SELECT status, $26, sum(change) FROM (
+         SELECT status, $27, sum(change) FROM (
              SELECT status, 1 AS change FROM settled UNION ALL SELECT 'PROCESSING', -1 FROM settled
          ) AS change GROUP BY status ORDER BY status
          ON CONFLICT (status, shard) DO UPDATE SET emails = status_counts.emails + excluded.emails
@@ -279,6 +279,7 @@ async fn apply(
         .bind(each().map(|change| change.provider.map(clean)).collect::<Vec<_>>())
         .bind(each().map(|change| change.provider_message_id.map(clean)).collect::<Vec<_>>())
         .bind(each().map(|change| change.duration_ms.map(signed)).collect::<Vec<_>>())
+        .bind(each().map(|change| change.route.map(clean)).collect::<Vec<_>>())
         .bind(history.of)
         .bind(history.ids)
         .bind(history.types)

@@ -1,81 +1,101 @@
-//! The two statements of a claim: which companies have something due, and taking it.
+//! The two statements of a claim: which companies have something due and by which routes, and taking it.
 
 use model::{Claim, Timestamp};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
-use store::{ClaimRequest, StoreError};
+use store::{ClaimRequest, Routes, StoreError};
 use uuid::Uuid;
 
 use crate::error::Fault;
 use crate::lane::Lane;
-use crate::row::{self, at, signed};
+use crate::row::{self, at, clean, signed};
 
-/// How many companies it looks at once it has found one, passing over those whose emails are due later; the next claim
-/// goes on from there.
+/// How many places (route and company) it looks at once it has found one, passing over those whose emails are due later;
+/// the next claim goes on from there.
 const LOOKS_MIN: i64 = 256;
 /// How many it looks at while it has found none, so that an empty claim means that nothing is due.
 const LOOKS_MAX: i64 = 20_000;
 
-/// Hops from company to company, from the cursor to the end and from the beginning to the cursor. Each hop is a look at
-/// one entry of the index, and so is each of the ten priorities. Priorities are not told apart by the order of the index
-/// alone: a company may have a million emails of its first priority that are due tomorrow. That the second lap ends at
-/// the cursor is told from the entry that was found: as a condition of the look it would have the look walk along all
-/// that is behind the cursor. `LIMIT 1` keeps the planner from reading all that a company has due once, to look the ten
-/// priorities up in it.
-const FIND: &str = "WITH RECURSIVE hop (company_id, lap, looks, found, is_due, weight, is_limited) AS (
-         SELECT $1::uuid, 0, 0::bigint, 0::bigint, false, NULL::bigint, NULL::boolean
+/// Hops from place to place, from the cursor to the end and from the beginning to the cursor; from a route that is not
+/// asked for to the next route. Each hop is a look at one entry of the index, and so is each of the ten priorities.
+/// Priorities are not told apart by the order of the index alone: a company may have a million emails of its first
+/// priority that are due tomorrow. That the second lap ends at the cursor is told from the entry that was found: as a
+/// condition of the look it would have the look walk along all that is behind the cursor. `LIMIT 1` keeps the planner from
+/// reading all that a company has due once, to look the ten priorities up in it.
+const FIND: &str =
+    "WITH RECURSIVE hop (route, company_id, lap, looks, found, is_asked, is_due, weight, is_limited) AS (
+         SELECT $1::text COLLATE \"C\", $2::uuid, 0, 0::bigint, '{}'::uuid[],
+                $7::text[] IS NULL OR ($1 = ANY($7)) = $8, false, NULL::bigint, NULL::boolean
        UNION ALL
-         SELECT next.company_id, next.lap, hop.looks + 1, hop.found + coalesce(company.is_due, false)::integer,
-                coalesce(company.is_due, false), company.weight, company.is_limited
+         SELECT next.route, next.company_id, next.lap, hop.looks + 1,
+                CASE WHEN company.is_due AND NOT next.company_id = ANY(hop.found) THEN hop.found || next.company_id
+                     ELSE hop.found END,
+                asked.is_asked, coalesce(company.is_due, false), company.weight, company.is_limited
          FROM hop
          CROSS JOIN LATERAL (
-             (SELECT q.company_id, hop.lap FROM email_queue q
-              WHERE q.due_at IS NOT NULL AND q.company_id > hop.company_id
-              ORDER BY q.company_id LIMIT 1)
+             (SELECT q.route, q.company_id, hop.lap FROM email_queue q
+              WHERE q.due_at IS NOT NULL
+                AND (q.route, q.company_id) > (hop.route, CASE WHEN hop.is_asked THEN hop.company_id
+                                                          ELSE 'ffffffff-ffff-ffff-ffff-ffffffffffff' END)
+              ORDER BY q.route, q.company_id LIMIT 1)
              UNION ALL
-             (SELECT q.company_id, 1 FROM email_queue q
-              WHERE q.due_at IS NOT NULL AND q.company_id <= $1 AND hop.lap = 0
-              ORDER BY q.company_id LIMIT 1)
+             (SELECT q.route, q.company_id, 1 FROM email_queue q
+              WHERE q.due_at IS NOT NULL AND hop.lap = 0
+              ORDER BY q.route, q.company_id LIMIT 1)
              LIMIT 1
          ) AS next
+         CROSS JOIN LATERAL (SELECT $7::text[] IS NULL OR (next.route = ANY($7)) = $8 AS is_asked) AS asked
          LEFT JOIN LATERAL (
              SELECT c.weight, c.concurrency_max IS NOT NULL OR c.rate_per_sec IS NOT NULL AS is_limited,
-                    EXISTS (
+                    CASE WHEN asked.is_asked THEN EXISTS (
                         SELECT 1 FROM generate_series(1, 10) AS lane (priority)
                         CROSS JOIN LATERAL (
                             SELECT 1 FROM email_queue q
-                            WHERE q.company_id = c.id AND q.priority = lane.priority AND q.due_at IS NOT NULL
-                              AND q.due_at <= $2
+                            WHERE q.route = next.route AND q.company_id = c.id AND q.priority = lane.priority
+                              AND q.due_at IS NOT NULL AND q.due_at <= $3
                             ORDER BY q.due_at LIMIT 1
                         ) AS due
-                    ) AS is_due
+                    ) ELSE false END AS is_due
              FROM companies c WHERE c.id = next.company_id AND c.disabled_at IS NULL
          ) AS company ON true
-         WHERE hop.looks < $4 AND hop.found < $3 AND (hop.looks < $5 OR hop.found = 0)
-           AND (next.lap = 0 OR next.company_id <= $1)
+         WHERE hop.looks < $5 AND cardinality(hop.found) < $4 AND (hop.looks < $6 OR cardinality(hop.found) = 0)
+           AND (next.lap = 0 OR (next.route, next.company_id) <= ($1, $2))
      )
-     SELECT company_id, is_due, weight, is_limited, looks, found
+     SELECT route, company_id, is_due, weight, is_limited, looks, cardinality(found) AS found
      FROM hop WHERE is_due OR looks = (SELECT max(looks) FROM hop)
      ORDER BY looks";
 
 /// The limits stand in the order of the rows: no more rows are locked than looked at, since each is fetched only when
 /// it is its turn. Those beyond the share or the size stay as they are. What was locked by others is passed over.
+/// Of a company's routes the one goes first where an email of that priority has been due longest: no route starves.
 macro_rules! take_statement {
     () => {
         "WITH share AS (
-             SELECT * FROM UNNEST($1::uuid[], $2::integer[], $3::integer[])
-                 WITH ORDINALITY AS share (company_id, share, looks, turn)
+             SELECT company_id, share, looks, turn, ($10::text[])[first_route:last_route] AS routes
+             FROM UNNEST($1::uuid[], $2::integer[], $3::integer[], $11::integer[], $12::integer[])
+                 WITH ORDINALITY AS share (company_id, share, looks, first_route, last_route, turn)
          ), looked_at AS MATERIALIZED (
              SELECT share.turn, share.share, due.email_id, due.priority, due.due_at, due.size_bytes, due.retrying,
                     due.expires_at <= $4 AS is_over
              FROM share
              CROSS JOIN LATERAL (
                  SELECT queued.*
-                 FROM generate_series(1, 10) AS lane (priority)
+                 FROM generate_series(1, 10) AS urgency (priority)
+                 CROSS JOIN LATERAL (
+                     SELECT by.route
+                     FROM unnest(share.routes) AS by (route)
+                     CROSS JOIN LATERAL (
+                         SELECT q.due_at FROM email_queue q
+                         WHERE q.route = by.route AND q.company_id = share.company_id
+                           AND q.priority = urgency.priority AND q.due_at IS NOT NULL AND q.due_at <= $4
+                         ORDER BY q.due_at LIMIT 1
+                     ) AS longest
+                     ORDER BY longest.due_at
+                 ) AS lane
                  CROSS JOIN LATERAL (
                      SELECT q.* FROM email_queue q
-                     WHERE q.company_id = share.company_id AND q.priority = lane.priority
-                       AND q.due_at IS NOT NULL AND q.due_at <= $4
+                     WHERE q.route = lane.route AND q.company_id = share.company_id
+                       AND q.priority = urgency.priority AND q.due_at IS NOT NULL AND q.due_at <= $4
                      ORDER BY q.due_at, q.email_id LIMIT share.looks
                      FOR UPDATE SKIP LOCKED
                  ) AS queued
@@ -141,58 +161,72 @@ fn take_sql() -> &'static str {
     SQL.get_or_init(|| format!(take_statement!(), columns = row::COLUMNS))
 }
 
-/// A company with due emails.
+/// Where emails wait: route and company.
+pub type Place = (String, Uuid);
+
+/// A company with due emails on this route.
 pub struct Found {
+    pub route: String,
     pub id: Uuid,
     pub weight: u32,
     pub is_limited: bool,
 }
 
 pub struct Page {
-    pub companies: Vec<Found>,
+    pub found: Vec<Found>,
     /// Where the next page begins; `None` when nothing is waiting at all.
-    pub last: Option<Uuid>,
-    /// Every company that has something waiting was looked at.
+    pub last: Option<Place>,
+    /// Every place where something is waiting was looked at.
     pub is_whole_round: bool,
 }
 
 pub async fn find(
     connection: &mut PgConnection,
-    after: Uuid,
+    (route, company): &Place,
     wanted: u32,
-    now: Timestamp,
+    request: &ClaimRequest,
 ) -> Result<Page, Fault> {
+    let (routes, are_asked) = match &request.routes {
+        Routes::All => (None, true),
+        Routes::Only(routes) => (Some(routes), true),
+        Routes::Except(routes) => (Some(routes), false),
+    };
+    let routes: Option<Vec<_>> = routes.map(|routes| routes.iter().map(|route| clean(route)).collect());
     let rows = sqlx::query(FIND)
-        .bind(after)
-        .bind(now.millis())
+        .bind(route)
+        .bind(company)
+        .bind(request.now.millis())
         .bind(i64::from(wanted))
         .bind(LOOKS_MAX)
         .bind(LOOKS_MIN)
+        .bind(routes)
+        .bind(are_asked)
         .fetch_all(connection)
         .await?;
-    let mut page = Page { companies: Vec::new(), last: None, is_whole_round: true };
+    let mut page = Page { found: Vec::new(), last: None, is_whole_round: true };
     for row in &rows {
-        let (looks, found): (i64, i64) = (row.try_get("looks")?, row.try_get("found")?);
-        let id = row.try_get("company_id")?;
+        let (looks, found): (i64, i32) = (row.try_get("looks")?, row.try_get("found")?);
+        let (route, id): Place = (row.try_get("route")?, row.try_get("company_id")?);
         if looks > 0 {
-            page.last = Some(id);
+            page.last = Some((route.clone(), id));
         }
         if row.try_get("is_due")? {
             let weight: i64 = row.try_get("weight")?;
             let weight = u32::try_from(weight).unwrap_or(u32::MAX);
-            page.companies.push(Found { id, weight, is_limited: row.try_get("is_limited")? });
+            page.found.push(Found { route, id, weight, is_limited: row.try_get("is_limited")? });
         }
         page.is_whole_round =
-            looks < LOOKS_MAX && found < i64::from(wanted) && (looks < LOOKS_MIN || found == 0);
+            looks < LOOKS_MAX && i64::from(found) < i64::from(wanted) && (looks < LOOKS_MIN || found == 0);
     }
     Ok(page)
 }
 
 /// What is asked of one company.
-pub struct Asked {
+pub struct Asked<'a> {
     /// Its place among the candidates.
     pub place: usize,
     pub company: Uuid,
+    pub routes: &'a [String],
     pub share: u32,
     /// How many emails may be looked at for it.
     pub looks: u32,
@@ -210,10 +244,18 @@ pub struct Taken {
 pub async fn take(
     lane: &mut Lane,
     request: &ClaimRequest,
-    asked: &[Asked],
+    asked: &[Asked<'_>],
     size_bytes: u64,
 ) -> Result<Vec<Taken>, Fault> {
     let number = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
+    let routes: Vec<&String> = asked.iter().flat_map(|asked| asked.routes).collect();
+    let (mut first_routes, mut last_routes) = (Vec::new(), Vec::new());
+    let mut before = 0;
+    for asked in asked {
+        first_routes.push(before + 1);
+        before += i32::try_from(asked.routes.len()).unwrap_or(i32::MAX);
+        last_routes.push(before);
+    }
     let rows = sqlx::query(take_sql())
         .bind(asked.iter().map(|asked| asked.company).collect::<Vec<_>>())
         .bind(asked.iter().map(|asked| number(asked.share)).collect::<Vec<_>>())
@@ -224,6 +266,9 @@ pub async fn take(
         .bind(request.lease_until.millis())
         .bind(request.owner.uuid())
         .bind(lane.shard)
+        .bind(routes)
+        .bind(first_routes)
+        .bind(last_routes)
         .fetch_all(&mut lane.connection)
         .await?;
     let mut taken: Vec<Taken> = asked.iter().map(|_| Taken::default()).collect();

@@ -15,8 +15,8 @@ use crate::error::Fault;
 use crate::row::{self, at};
 use crate::{PostgresStore, settle, weaknesses};
 
-/// How many companies are looked at for the email that has been due longest.
-const COMPANIES_MAX: i64 = 10_000;
+/// How many places (route and company) are looked at for the email that has been due longest.
+const PLACES_MAX: i64 = 10_000;
 
 #[async_trait]
 impl Upkeep for PostgresStore {
@@ -66,21 +66,23 @@ impl Upkeep for PostgresStore {
     }
 }
 
-/// Hops from company to company and from priority to priority: the first of each is its oldest.
-const OLDEST_DUE: &str = "WITH RECURSIVE hop (company_id, looks) AS (
-         SELECT '00000000-0000-0000-0000-000000000000'::uuid, 0::bigint
+/// Hops from place to place (route and company) and from priority to priority: the first of each is its oldest.
+const OLDEST_DUE: &str = "WITH RECURSIVE hop (route, company_id, looks) AS (
+         SELECT ''::text COLLATE \"C\", '00000000-0000-0000-0000-000000000000'::uuid, 0::bigint
        UNION ALL
-         SELECT next.company_id, hop.looks + 1
+         SELECT next.route, next.company_id, hop.looks + 1
          FROM hop CROSS JOIN LATERAL (
-             SELECT q.company_id FROM email_queue q
-             WHERE q.due_at IS NOT NULL AND q.company_id > hop.company_id ORDER BY q.company_id LIMIT 1
+             SELECT q.route, q.company_id FROM email_queue q
+             WHERE q.due_at IS NOT NULL AND (q.route, q.company_id) > (hop.route, hop.company_id)
+             ORDER BY q.route, q.company_id LIMIT 1
          ) AS next
          WHERE hop.looks < $2
      )
      SELECT min(first.due_at) FROM hop CROSS JOIN generate_series(1, 10) AS lane (priority)
           CROSS JOIN LATERAL (
               SELECT q.due_at FROM email_queue q
-              WHERE q.company_id = hop.company_id AND q.priority = lane.priority AND q.due_at IS NOT NULL
+              WHERE q.route = hop.route AND q.company_id = hop.company_id AND q.priority = lane.priority
+                AND q.due_at IS NOT NULL
               ORDER BY q.due_at LIMIT 1
           ) AS first
      WHERE first.due_at <= $1";
@@ -98,7 +100,7 @@ async fn stats(pool: &PgPool, now: Timestamp) -> Result<QueueStats, Fault> {
         .await?
         .try_get(0)?;
     let oldest: Option<i64> =
-        sqlx::query(OLDEST_DUE).bind(now.millis()).bind(COMPANIES_MAX).fetch_one(pool).await?.try_get(0)?;
+        sqlx::query(OLDEST_DUE).bind(now.millis()).bind(PLACES_MAX).fetch_one(pool).await?.try_get(0)?;
     Ok(QueueStats {
         by_status,
         oldest_due_at: oldest.map(Timestamp::from_millis),

@@ -6,7 +6,7 @@ mod support;
 use model::{CompanyId, NewEmail};
 use sqlx::{PgConnection, Row as _};
 use store::contract::stage::{a_company, a_worker, acceptance, request};
-use store::{Outbox as _, Upkeep as _};
+use store::{ClaimRequest, Outbox as _, Routes, Upkeep as _};
 use store_postgres::PostgresStore;
 use support::{Database, run};
 use testkit::{START, an_email_at, at_secs};
@@ -16,16 +16,18 @@ const CLAIMS: i64 = 20;
 /// Places are few here, and ten priorities of each are looked up.
 const READ_PER_CLAIM_MAX: i64 = 100;
 
-async fn waiting(store: &PostgresStore, company: CompanyId, count: usize) {
-    let emails: Vec<NewEmail> = (0..count).map(|_| an_email_at(company, START)).collect();
+async fn waiting_by(store: &PostgresStore, company: CompanyId, route: &str, count: usize) {
+    let email = |_| NewEmail { route: route.into(), ..an_email_at(company, START) };
+    let emails: Vec<NewEmail> = (0..count).map(email).collect();
     for batch in emails.chunks(500) {
         store.accept(acceptance(batch.to_vec(), START)).await.expect("accepted");
     }
 }
 
-async fn claim_one(store: &PostgresStore) {
+async fn claim_one(store: &PostgresStore, routes: Routes) {
     let worker = a_worker(store).await;
-    assert_eq!(store.claim(request(worker, at_secs(1), 1)).await.expect("answered").len(), 1);
+    let request = ClaimRequest { routes, ..request(worker, at_secs(1), 1) };
+    assert_eq!(store.claim(request).await.expect("answered").len(), 1);
 }
 
 /// A backend hands in its counts when it ends at the latest.
@@ -44,19 +46,22 @@ async fn read_of_indexes(database: &Database, connection: &mut PgConnection) -> 
     sqlx::query(sql).fetch_one(connection).await.expect("read").get(0)
 }
 
-/// Neither what is left, nor what is behind the place where the last claim stopped, is walked along.
+/// Neither what is asked for and left, nor what is not asked for, nor what is behind the place where the last claim
+/// stopped, is walked along.
 #[tokio::test]
 async fn a_claim_reads_little_of_a_large_backlog() {
     let database = Database::new().await;
     let store = database.open().await;
     let (first, second) = (a_company(&store, "first").await, a_company(&store, "second").await);
-    waiting(&store, first, 50).await;
-    claim_one(&store).await;
+    waiting_by(&store, first, "a", 50).await;
+    claim_one(&store, Routes::All).await;
     for company in [first, second] {
-        waiting(&store, company, BACKLOG).await;
+        waiting_by(&store, company, "main", BACKLOG).await;
     }
-    for _ in 0..CLAIMS {
-        claim_one(&store).await;
+    waiting_by(&store, second, "relay", 50).await;
+    for _ in 0..CLAIMS / 2 {
+        claim_one(&store, Routes::All).await;
+        claim_one(&store, Routes::Except(vec!["main".into()])).await;
     }
     store.close().await;
     let read = read_of_indexes(&database, &mut database.connect().await).await;

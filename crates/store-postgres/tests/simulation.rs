@@ -14,7 +14,7 @@ const SEEDS: u64 = 48;
 
 /// Everything the store writes to.
 const TABLES: &str = "meta, companies, api_keys, recipients, email_outbox, email_queue, email_tags, contents, events, \
-    idempotency_keys, company_days, company_rates, status_counts";
+    idempotency_keys, company_days, company_rates, provider_notes, status_counts";
 
 /// The database of this process. Nothing drops a static: it goes with the server.
 static DATABASE: OnceCell<Database> = OnceCell::const_new();

@@ -1,13 +1,13 @@
-//! Leasing due emails to a worker, fairly and at a cost that does not grow with what is waiting: companies and
-//! priorities with waiting emails are found by hopping through one index, never by walking along it.
+//! Leasing due emails to a worker, fairly and at a cost that does not grow with what is waiting: routes,
+//! companies and priorities with waiting emails are found by hopping through one index, never by walking along it.
 
 use std::time::Duration;
 
 use model::{Claim, Event, EventKind, Guard, Move, Status, Timestamp, Verdict};
 use rusqlite::{Connection, OptionalExtension};
 use store::fairness::{Candidate, Fairness, still_hungry};
-use store::starts::Starts;
-use store::{ClaimRequest, SettledBy, Settlement, StoreError, content_codec};
+use store::starts::{SECOND, Starts};
+use store::{ClaimRequest, Routes, SettledBy, Settlement, StoreError, content_codec};
 
 use crate::SqliteStore;
 use crate::error::from_sqlite;
@@ -28,12 +28,15 @@ const ROUNDS_MAX: u32 = 4;
 /// Emails past their time that one claim ends on its way. A backlog that has expired as a whole is the sweep's
 /// work; the writer has others to serve.
 const EXPIRED_MAX: u32 = 1_000;
+/// Sorts after every id.
+const AFTER_ALL_IDS: &str = "~";
 /// How long emails wait whose content could not be read just now.
 const CONTENT_PAUSE: Duration = Duration::from_secs(1);
 
 impl SqliteStore {
     pub(crate) async fn claim_due(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
         let fairness = std::sync::Arc::clone(&self.fairness);
+        let now = request.now;
         let claimed = self
             .writer
             .run(move |work| {
@@ -49,7 +52,7 @@ impl SqliteStore {
             Ok(claims) => Ok(claims),
             Err(error) => {
                 // Nobody holds these leases: without this they would wait until they run out, and be blamed for it.
-                self.writer.run(move |work| put_back(work, &guards, request.now)).await?;
+                self.writer.run(move |work| put_back(work, &guards, now)).await?;
                 Err(error)
             }
         }
@@ -70,7 +73,7 @@ fn claim_batch(
         let shares = fairness.share(&candidates, batch.free_slots());
         let mut given = Vec::with_capacity(shares.len());
         for (candidate, &share) in candidates.iter().zip(&shares) {
-            given.push(batch.claim_of_company(work, &candidate.company, share)?);
+            given.push(batch.claim_of_company(work, candidate, share)?);
         }
         fairness.given(&candidates, &given);
         candidates = still_hungry(candidates, &shares, &given);
@@ -80,6 +83,9 @@ fn claim_batch(
     }
     Ok(batch.claimed)
 }
+
+/// Route, company and priority: within one of these the email that has been due longest goes first.
+type Lane<'a> = (&'a str, &'a str, i64);
 
 /// What one claim has gathered so far.
 struct Batch<'a> {
@@ -104,34 +110,30 @@ impl Batch<'_> {
     fn claim_of_company(
         &mut self,
         work: &mut Work<'_>,
-        company: &str,
+        candidate: &Candidate,
         share: u32,
     ) -> Result<u32, StoreError> {
         let mut count = 0;
         let mut priority = 0;
         while count < share {
-            let Some(next) = next_priority(work.connection, company, priority)? else { break };
-            count += self.claim_of_lane(work, company, next, share - count)?;
-            priority = next;
-            if self.is_full() {
-                break;
+            let Some((next, routes)) = next_priority(work.connection, candidate, priority)? else { break };
+            for route in routes {
+                count += self.claim_of_lane(work, (route, &candidate.company, next), share - count)?;
+                if self.is_full() {
+                    return Ok(count);
+                }
             }
+            priority = next;
         }
         Ok(count)
     }
 
-    /// Claims up to `share` emails of one priority; those whose time is over are ended and do not count.
-    fn claim_of_lane(
-        &mut self,
-        work: &mut Work<'_>,
-        company: &str,
-        priority: i64,
-        share: u32,
-    ) -> Result<u32, StoreError> {
+    /// Claims up to `share` emails of one route and priority; those whose time is over are ended and do not count.
+    fn claim_of_lane(&mut self, work: &mut Work<'_>, lane: Lane<'_>, share: u32) -> Result<u32, StoreError> {
         let mut count = 0;
         loop {
             let asked = share - count;
-            let due = due_emails(work.connection, company, priority, self.request.now, asked)?;
+            let due = due_emails(work.connection, lane, self.request.now, asked)?;
             let came_short = due.len() < asked as usize;
             for due in due {
                 if due.expires_at <= self.request.now {
@@ -200,36 +202,35 @@ fn lease_statement() -> &'static str {
     })
 }
 
-/// Companies with waiting emails and room for more, beginning after the one where the last claim stopped.
+/// Companies with waiting emails and room for more, beginning after the place where the last claim stopped.
 fn find_candidates(
     connection: &Connection,
     fairness: &mut Fairness,
     request: &ClaimRequest,
 ) -> Result<Vec<Candidate>, StoreError> {
     let wanted = request.limit.saturating_mul(4).clamp(CANDIDATES_MIN, CANDIDATES_MAX) as usize;
-    let mut candidates = Vec::new();
-    let mut last = fairness.cursor.clone();
+    let mut candidates: Vec<Candidate> = Vec::new();
+    let start = fairness.cursor.clone();
+    let mut last = start.clone();
     let mut wrapped = false;
     for look in 0..LOOKS_MAX {
         if candidates.len() == wanted || (look >= LOOKS_MIN && !candidates.is_empty()) {
             break;
         }
-        let found = match next_company(connection, &last)? {
+        let found = match next_place(connection, &last, &request.routes)? {
             None if !wrapped => {
                 wrapped = true;
-                next_company(connection, "")?
+                next_place(connection, &Default::default(), &request.routes)?
             }
             found => found,
         };
-        let Some(company) = found else { break };
-        if wrapped && company > fairness.cursor {
+        let Some(place) = found else { break };
+        if wrapped && place > start {
             break;
         }
-        if let Some(candidate) = candidate(connection, &company, request)? {
-            candidates.push(candidate);
-        }
-        last = company;
-        if wrapped && last == fairness.cursor {
+        consider(connection, &place, request, &mut candidates)?;
+        last = place;
+        if wrapped && last == start {
             break;
         }
     }
@@ -237,24 +238,76 @@ fn find_candidates(
     Ok(candidates)
 }
 
-fn next_company(connection: &Connection, after: &str) -> Result<Option<String>, StoreError> {
-    connection
-        .prepare_cached(
-            "SELECT company_id FROM email_outbox INDEXED BY outbox_due
-             WHERE due_at IS NOT NULL AND company_id > ?1 ORDER BY company_id LIMIT 1",
-        )
-        .and_then(|mut statement| statement.query_row([after], |row| row.get(0)).optional())
-        .map_err(from_sqlite)
+/// Adds the company at this place to the candidates, or the route to the company.
+fn consider(
+    connection: &Connection,
+    (route, company): &(String, String),
+    request: &ClaimRequest,
+    candidates: &mut Vec<Candidate>,
+) -> Result<(), StoreError> {
+    if !has_due(connection, route, company, request.now)? {
+        return Ok(());
+    }
+    if let Some(known) = candidates.iter_mut().find(|candidate| candidate.company == *company) {
+        known.routes.push(route.clone());
+    } else if let Some((weight, room)) = room(connection, company, request)? {
+        candidates.push(Candidate { company: company.clone(), routes: vec![route.clone()], weight, room });
+    }
+    Ok(())
 }
 
-fn next_priority(connection: &Connection, company: &str, after: i64) -> Result<Option<i64>, StoreError> {
-    connection
+/// The next route and company with waiting emails. Hops over the routes that are not asked for.
+fn next_place(
+    connection: &Connection,
+    after: &(String, String),
+    routes: &Routes,
+) -> Result<Option<(String, String)>, StoreError> {
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT route, company_id FROM email_outbox INDEXED BY outbox_due
+             WHERE due_at IS NOT NULL AND (route, company_id) > (?1, ?2) ORDER BY route, company_id LIMIT 1",
+        )
+        .map_err(from_sqlite)?;
+    let mut after = after.clone();
+    loop {
+        let found: Option<(String, String)> = statement
+            .query_row((&after.0, &after.1), |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()
+            .map_err(from_sqlite)?;
+        match found {
+            Some(place) if !routes.allow(&place.0) => after = (place.0, AFTER_ALL_IDS.to_owned()),
+            found => return Ok(found),
+        }
+    }
+}
+
+/// The first priority after the given one, and which of the company's routes have it.
+fn next_priority<'a>(
+    connection: &Connection,
+    candidate: &'a Candidate,
+    after: i64,
+) -> Result<Option<(i64, Vec<&'a str>)>, StoreError> {
+    let mut statement = connection
         .prepare_cached(
             "SELECT priority FROM email_outbox INDEXED BY outbox_due
-             WHERE due_at IS NOT NULL AND company_id = ?1 AND priority > ?2 ORDER BY priority LIMIT 1",
+             WHERE due_at IS NOT NULL AND route = ?1 AND company_id = ?2 AND priority > ?3
+             ORDER BY priority LIMIT 1",
         )
-        .and_then(|mut statement| statement.query_row((company, after), |row| row.get(0)).optional())
-        .map_err(from_sqlite)
+        .map_err(from_sqlite)?;
+    let mut first: Option<(i64, Vec<&str>)> = None;
+    for route in &candidate.routes {
+        let found: Option<i64> = statement
+            .query_row((route, &candidate.company, after), |row| row.get(0))
+            .optional()
+            .map_err(from_sqlite)?;
+        let Some(priority) = found else { continue };
+        match &mut first {
+            Some((lowest, routes)) if *lowest == priority => routes.push(route),
+            Some((lowest, _)) if *lowest < priority => {}
+            _ => first = Some((priority, vec![route])),
+        }
+    }
+    Ok(first)
 }
 
 struct Due {
@@ -266,19 +319,18 @@ struct Due {
 
 fn due_emails(
     connection: &Connection,
-    company: &str,
-    priority: i64,
+    (route, company, priority): Lane<'_>,
     now: Timestamp,
     limit: u32,
 ) -> Result<Vec<Due>, StoreError> {
     let mut statement = connection
         .prepare_cached(
             "SELECT seq, status, expires_at, size_bytes FROM email_outbox INDEXED BY outbox_due
-             WHERE due_at IS NOT NULL AND company_id = ?1 AND priority = ?2 AND due_at <= ?3
-             ORDER BY due_at, seq LIMIT ?4",
+             WHERE due_at IS NOT NULL AND route = ?1 AND company_id = ?2 AND priority = ?3 AND due_at <= ?4
+             ORDER BY due_at, seq LIMIT ?5",
         )
         .map_err(from_sqlite)?;
-    let mut rows = statement.query((company, priority, now.millis(), limit)).map_err(from_sqlite)?;
+    let mut rows = statement.query((route, company, priority, now.millis(), limit)).map_err(from_sqlite)?;
     let mut due = Vec::new();
     while let Some(row) = rows.next().map_err(from_sqlite)? {
         due.push(Due {
@@ -291,12 +343,12 @@ fn due_emails(
     Ok(due)
 }
 
-/// The company as a candidate, or `None` when it may not be given anything now.
-fn candidate(
+/// The company's weight and how many emails it may be given now; `None` when it may not be given any.
+fn room(
     connection: &Connection,
     company: &str,
     request: &ClaimRequest,
-) -> Result<Option<Candidate>, StoreError> {
+) -> Result<Option<(u32, u32)>, StoreError> {
     type Limits = (u32, Option<u32>, Option<u32>, bool);
     let limits: Option<Limits> = connection
         .prepare_cached(
@@ -311,9 +363,6 @@ fn candidate(
     let Some((weight, concurrency_max, rate_per_sec, false)) = limits else {
         return Ok(None);
     };
-    if !has_due(connection, company, request.now)? {
-        return Ok(None);
-    }
     let mut room = request.limit;
     if let Some(most) = concurrency_max {
         room = room.min(most.saturating_sub(in_flight(connection, company)?));
@@ -321,21 +370,22 @@ fn candidate(
     if let Some(rate) = rate_per_sec {
         room = room.min(rate.saturating_sub(recent_starts(connection, company, request.now)?.count()));
     }
-    Ok((room > 0).then(|| Candidate { company: company.to_owned(), weight, room }))
+    Ok((room > 0).then_some((weight, room)))
 }
 
 /// Hops from priority to priority: the first email of each is the one that is due first.
-fn has_due(connection: &Connection, company: &str, now: Timestamp) -> Result<bool, StoreError> {
+fn has_due(connection: &Connection, route: &str, company: &str, now: Timestamp) -> Result<bool, StoreError> {
     let mut first_of_next = connection
         .prepare_cached(
             "SELECT priority, due_at FROM email_outbox INDEXED BY outbox_due
-             WHERE due_at IS NOT NULL AND company_id = ?1 AND priority > ?2 ORDER BY priority, due_at LIMIT 1",
+             WHERE due_at IS NOT NULL AND route = ?1 AND company_id = ?2 AND priority > ?3
+             ORDER BY priority, due_at LIMIT 1",
         )
         .map_err(from_sqlite)?;
     let mut priority = 0;
     loop {
         let first: Option<(i64, i64)> = first_of_next
-            .query_row((company, priority), |row| Ok((row.get(0)?, row.get(1)?)))
+            .query_row((route, company, priority), |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()
             .map_err(from_sqlite)?;
         match first {
@@ -358,7 +408,7 @@ fn recent_starts(connection: &Connection, company: &str, now: Timestamp) -> Resu
         .prepare_cached("SELECT starts FROM company_rates WHERE company_id = ?1")
         .and_then(|mut statement| statement.query_row([company], |row| row.get(0)).optional())
         .map_err(from_sqlite)?;
-    Ok(Starts::recent(&text.unwrap_or_default(), now))
+    Ok(Starts::recent(&text.unwrap_or_default(), now, SECOND))
 }
 
 /// Remembers starts of a company that has a rate limit.
@@ -385,7 +435,7 @@ fn note_starts(connection: &Connection, company: &str, now: Timestamp, count: u3
 fn put_back(work: &mut Work<'_>, guards: &[Guard], now: Timestamp) -> Result<(), StoreError> {
     for &guard in guards {
         let events = vec![Event::new(EventKind::Released, now).with("reason", "content could not be read")];
-        let verdict = Verdict::PutBack { due_at: now.plus(CONTENT_PAUSE) };
+        let verdict = Verdict::PutBack { due_at: now.plus(CONTENT_PAUSE), route: None };
         settle::settle(work, &Settlement { guard, by: SettledBy::Worker, verdict, events, now })?;
     }
     Ok(())

@@ -13,6 +13,7 @@ mod intake;
 mod lookup;
 mod outbox;
 mod owners;
+mod providers;
 mod reader;
 mod recipients;
 mod row;

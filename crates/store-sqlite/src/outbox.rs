@@ -181,9 +181,9 @@ fn insert_email(work: &mut Work<'_>, email: &NewEmail, block: &[u8]) -> Result<(
             "INSERT INTO email_outbox
                  (id, company_id, status, priority, due_at, expires_at, mode, to_email, subject, created_at,
                   updated_at, scheduled_at, ttl_ms, request_id, external_id, entity_id, recipient_id,
-                  recipient_external_id, size_bytes, content_ref, detail, due_after_intake)
+                  recipient_external_id, size_bytes, content_ref, detail, due_after_intake, route)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, 'db:', ?19,
-                     ?20)",
+                     ?20, ?21)",
         )
         .and_then(|mut statement| {
             statement.execute(rusqlite::params![
@@ -207,6 +207,7 @@ fn insert_email(work: &mut Work<'_>, email: &NewEmail, block: &[u8]) -> Result<(
                 u64::try_from(email.content.size_bytes()).unwrap_or(u64::MAX),
                 Detail::of(email).encode(),
                 (!waits).then_some(email.due_at.millis()),
+                email.route,
             ])
         })
         .map_err(from_sqlite)?;

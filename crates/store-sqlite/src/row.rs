@@ -17,7 +17,7 @@ pub const COLUMNS: &str = "seq, id, company_id, status, version, fence, priority
     at_provider, unfinished_starts, outcome_unknown, attempts, attempts_before, mode, to_email, subject, created_at, \
     scheduled_at, sent_at, delivered_at, failed_at, dead_at, provider, provider_message_id, last_failure_code, \
     last_failure_category, last_failure_reason, last_failure_at, request_id, external_id, entity_id, recipient_id, \
-    size_bytes, detail";
+    size_bytes, route, detail";
 
 fn get<T: FromSql>(row: &Row<'_>, name: &str) -> Result<T, StoreError> {
     row.get(name).map_err(from_sqlite)
@@ -66,6 +66,7 @@ pub fn record(row: &Row<'_>) -> Result<Record, StoreError> {
         delivered_at: optional_moment(row, "delivered_at")?,
         failed_at: optional_moment(row, "failed_at")?,
         dead_at: optional_moment(row, "dead_at")?,
+        route: get(row, "route")?,
         provider: get(row, "provider")?,
         provider_message_id: get(row, "provider_message_id")?,
         last_failure: last_failure(row)?,

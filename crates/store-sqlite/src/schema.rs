@@ -9,8 +9,11 @@ use store::StoreError;
 use crate::error::from_sqlite;
 
 /// Numbered, embedded, never edited once released.
-const MIGRATIONS: &[&str] =
-    &[include_str!("../migrations/0001_init.sql"), include_str!("../migrations/0002_ended.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../migrations/0001_init.sql"),
+    include_str!("../migrations/0002_ended.sql"),
+    include_str!("../migrations/0003_routes.sql"),
+];
 
 /// "Post" in ASCII: tells our files from other SQLite databases.
 const APPLICATION_ID: i64 = 0x506F_7374;

@@ -109,7 +109,7 @@ fn apply_other(
                  last_failure_reason = coalesce(?14, last_failure_reason),
                  last_failure_at = CASE WHEN ?12 IS NULL THEN last_failure_at ELSE ?11 END,
                  provider = coalesce(?17, provider), provider_message_id = coalesce(?18, provider_message_id),
-                 duration_ms = coalesce(?19, duration_ms)
+                 duration_ms = coalesce(?19, duration_ms), route = coalesce(?20, route)
              WHERE id = ?1 AND status = 'PROCESSING' AND fence = ?2 AND version = ?3
                AND (?15 IS NULL OR lease_until = ?15)
              RETURNING seq",
@@ -136,6 +136,7 @@ fn apply_other(
                 change.provider,
                 change.provider_message_id,
                 change.duration_ms,
+                change.route,
             ];
             statement.query_row(bound, |row| row.get(0)).optional()
         })

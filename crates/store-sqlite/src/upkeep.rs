@@ -11,8 +11,8 @@ use crate::error::from_sqlite;
 use crate::writer::Work;
 use crate::{SqliteStore, row};
 
-/// How many companies are looked at for the email that has been due longest.
-const COMPANIES_MAX: usize = 10_000;
+/// How many lanes are looked at for the email that has been due longest.
+const LANES_MAX: usize = 10_000;
 
 #[async_trait]
 impl Upkeep for SqliteStore {
@@ -76,27 +76,26 @@ fn stats(connection: &Connection, now: Timestamp) -> Result<QueueStats, StoreErr
     Ok(QueueStats { by_status, oldest_due_at: oldest_due(connection, now)?, dead_letters })
 }
 
-/// Hops from company to company and from priority to priority: the first of each is its oldest.
+/// Hops from lane to lane (route, company, priority): the first of each is its oldest.
 fn oldest_due(connection: &Connection, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
     let mut next = connection
         .prepare_cached(
-            "SELECT company_id, priority, due_at FROM email_outbox INDEXED BY outbox_due
-             WHERE due_at IS NOT NULL AND (company_id, priority) > (?1, ?2)
-             ORDER BY company_id, priority, due_at LIMIT 1",
+            "SELECT route, company_id, priority, due_at FROM email_outbox INDEXED BY outbox_due
+             WHERE due_at IS NOT NULL AND (route, company_id, priority) > (?1, ?2, ?3)
+             ORDER BY route, company_id, priority, due_at LIMIT 1",
         )
         .map_err(from_sqlite)?;
     let mut oldest: Option<i64> = None;
-    let mut last = (String::new(), 0_i64);
-    for _ in 0..COMPANIES_MAX {
-        let found: Option<(String, i64, i64)> = next
-            .query_row((&last.0, last.1), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
-            .optional()
-            .map_err(from_sqlite)?;
-        let Some((company, priority, due_at)) = found else { break };
+    let mut last = (String::new(), String::new(), 0_i64);
+    for _ in 0..LANES_MAX {
+        let read = |row: &rusqlite::Row<'_>| Ok(((row.get(0)?, row.get(1)?, row.get(2)?), row.get(3)?));
+        let found: Option<((String, String, i64), i64)> =
+            next.query_row((&last.0, &last.1, last.2), read).optional().map_err(from_sqlite)?;
+        let Some((lane, due_at)) = found else { break };
         if due_at <= now.millis() {
             oldest = Some(oldest.map_or(due_at, |oldest| oldest.min(due_at)));
         }
-        last = (company, priority);
+        last = lane;
     }
     Ok(oldest.map(Timestamp::from_millis))
 }

@@ -22,6 +22,8 @@ pub struct Change<'a> {
     /// Starts in a row that no worker ended: `None` begins to count anew, since a worker says how this one ended;
     /// otherwise the count goes down by so many.
     pub starts_given_back: Option<u32>,
+    /// The route by which it waits from now on; `None` leaves it as it is.
+    pub route: Option<&'a str>,
     /// Only if the lease still ends then.
     pub lease_seen: Option<Timestamp>,
 }
@@ -65,8 +67,9 @@ impl<'a> Change<'a> {
                 attempts_given_back: 1,
                 ..Self::by(Move::Release, settlement)?
             },
-            Verdict::PutBack { due_at } => Self {
+            Verdict::PutBack { due_at, route } => Self {
                 due_at: Some(*due_at),
+                route: route.as_deref(),
                 attempts_given_back: 1,
                 starts_given_back: Some(1),
                 ..Self::by(Move::Release, settlement)?
@@ -96,6 +99,7 @@ impl<'a> Change<'a> {
             outcome_unknown: false,
             attempts_given_back: 0,
             starts_given_back: lease_seen.map(|_| 0),
+            route: None,
             lease_seen,
         })
     }

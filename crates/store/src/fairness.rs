@@ -12,14 +12,16 @@ const CLOCKS_MAX: usize = 20_000;
 pub struct Fairness {
     clocks: HashMap<String, f64>,
     present: f64,
-    /// The company after which the next round begins to look.
-    pub cursor: String,
+    /// The route and the company after which the next round begins to look.
+    pub cursor: (String, String),
 }
 
 /// A company with due emails, and how many it may be given now.
 #[derive(Debug, Clone)]
 pub struct Candidate {
     pub company: String,
+    /// The routes of its due emails.
+    pub routes: Vec<String>,
     pub weight: u32,
     pub room: u32,
 }
@@ -78,7 +80,7 @@ mod tests {
     use super::*;
 
     fn candidate(company: &str, weight: u32) -> Candidate {
-        Candidate { company: company.into(), weight, room: u32::MAX }
+        Candidate { company: company.into(), routes: vec![], weight, room: u32::MAX }
     }
 
     #[test]

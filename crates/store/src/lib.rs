@@ -7,6 +7,7 @@ pub mod dead_letters;
 pub mod error;
 pub mod lookup;
 pub mod outbox;
+pub mod providers;
 pub mod recipients;
 pub mod upkeep;
 
@@ -30,12 +31,13 @@ pub use error::StoreError;
 pub use lookup::{Cursor, EmailFilter, Lookup, Page};
 pub use outbox::{
     Acceptance, Accepted, AttemptStart, Begun, Cancelled, ClaimRequest, IdempotencyKey, IntakeItem,
-    IntakeVerdict, Outbox, RetriedNow, Settled, SettledBy, Settlement,
+    IntakeVerdict, Outbox, RetriedNow, Routes, Settled, SettledBy, Settlement,
 };
+pub use providers::{ProviderNote, Providers};
 pub use recipients::{Erased, RecipientRecord, Recipients};
 pub use upkeep::{Pruned, QueueStats, Retention, Upkeep, Weakness};
 
 /// Everything a store does.
-pub trait Store: Outbox + Lookup + DeadLetters + Companies + Recipients + Upkeep {}
+pub trait Store: Outbox + Lookup + DeadLetters + Companies + Recipients + Providers + Upkeep {}
 
-impl<T: Outbox + Lookup + DeadLetters + Companies + Recipients + Upkeep> Store for T {}
+impl<T: Outbox + Lookup + DeadLetters + Companies + Recipients + Providers + Upkeep> Store for T {}

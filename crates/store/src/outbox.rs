@@ -109,7 +109,26 @@ pub enum Accepted {
     OverDailyLimit,
 }
 
-#[derive(Debug, Clone, Copy)]
+/// Emails of which routes a claim looks at.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Routes {
+    #[default]
+    All,
+    Only(Vec<String>),
+    Except(Vec<String>),
+}
+
+impl Routes {
+    pub fn allow(&self, route: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(routes) => routes.iter().any(|other| other == route),
+            Self::Except(routes) => !routes.iter().any(|other| other == route),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
 pub struct ClaimRequest {
     pub owner: WorkerId,
     pub now: Timestamp,
@@ -117,6 +136,8 @@ pub struct ClaimRequest {
     pub limit: u32,
     /// Stop adding emails when their content comes to this much.
     pub size_bytes_max: u64,
+    /// Emails of other routes are passed over, at no cost that grows with their number.
+    pub routes: Routes,
 }
 
 #[derive(Debug, Clone)]

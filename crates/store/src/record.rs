@@ -38,6 +38,9 @@ pub struct Record {
     pub delivered_at: Option<Timestamp>,
     pub failed_at: Option<Timestamp>,
     pub dead_at: Option<Timestamp>,
+    /// The providers it may go through, as it was last known.
+    pub route: String,
+    /// The provider of the last attempt.
     pub provider: Option<String>,
     pub provider_message_id: Option<String>,
     pub last_failure: Option<LastFailure>,
@@ -102,6 +105,8 @@ impl Record {
             // The start that is this claim may yet finish.
             unfinished_starts: self.unfinished_starts.saturating_sub(1),
             outcome_unknown: self.outcome_unknown,
+            last_provider: self.provider,
+            route: self.route,
             created_at: self.created_at,
             claimed_at: now,
             lease_until,

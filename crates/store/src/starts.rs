@@ -1,7 +1,15 @@
-//! The starts of the last second of a company with a rate limit, as the text a store keeps of them: pairs of a step
-//! and a count. The rate holds over any second, since a step counts until all of it is a second old.
+//! The starts of the last second of a company or provider with a rate limit, as the text a store keeps of them: pairs
+//! of a step and a count. The rate holds over any second, since a step counts until all of it is a second old.
+
+use std::time::Duration;
 
 use model::Timestamp;
+
+/// How long a company's start counts.
+pub const SECOND: Duration = Duration::from_secs(1);
+/// How long the start of a call to a provider counts: the call goes out a moment after its start was taken, and the
+/// provider counts by its own clock.
+pub const PROVIDER_SECOND: Duration = Duration::from_millis(1_100);
 
 /// Starts are remembered in steps of this many milliseconds.
 const STEP_MS: i64 = 10;
@@ -11,13 +19,14 @@ pub struct Starts(Vec<(i64, u32)>);
 
 impl Starts {
     /// Those of the text that still count. A step in the future was noted before the clock was set back.
-    pub fn recent(text: &str, now: Timestamp) -> Self {
+    pub fn recent(text: &str, now: Timestamp, counts_for: Duration) -> Self {
+        let counts_for_ms = i64::try_from(counts_for.as_millis()).unwrap_or(i64::MAX);
         let pair = |text: &str| -> Option<(i64, u32)> {
             let (step, count) = text.split_once(':')?;
             Some((step.parse().ok()?, count.parse().ok()?))
         };
         let recent = |&(step, _): &(i64, u32)| {
-            (step + 1) * STEP_MS > now.millis() - 1_000 && step * STEP_MS <= now.millis()
+            (step + 1) * STEP_MS > now.millis() - counts_for_ms && step * STEP_MS <= now.millis()
         };
         Self(text.split(',').filter_map(pair).filter(recent).collect())
     }
@@ -54,7 +63,7 @@ mod tests {
         let text = starts.encode();
         let cases = [(500, 7), (999, 7), (1_009, 7), (1_010, 4), (1_509, 4), (1_510, 0), (-1, 0)];
         for (millis, count) in cases {
-            assert_eq!(Starts::recent(&text, at(millis)).count(), count, "{millis} ms later");
+            assert_eq!(Starts::recent(&text, at(millis), SECOND).count(), count, "{millis} ms later");
         }
     }
 }

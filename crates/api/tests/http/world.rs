@@ -175,7 +175,7 @@ impl World {
         let (store, now) = (&self.gateway.store, self.clock.now());
         let owner = WorkerId::new(now);
         let lease_until = now.plus(Duration::from_secs(45));
-        let request = ClaimRequest { owner, now, lease_until, limit: 100, size_bytes_max: u64::MAX };
+        let request = ClaimRequest { owner, now, lease_until, limit: 100, size_bytes_max: u64::MAX, routes: Default::default() };
         let claims = store.claim(request).await.expect("claims");
         for claim in &claims {
             let verdict = Verdict::Fail { failure: a_failure(code), outcome_unknown: false };

@@ -94,8 +94,8 @@ async fn an_email_that_waited_too_long_is_never_sent() {
 /// An attempt by hand, so that things can happen between its claim and its end.
 async fn attempt(stage: &Stage, claim: Claim) -> Finished {
     let stop = CancellationToken::new();
-    let bench = Bench { gateway: stage.gateway.clone(), companies: CompanyCache::default(), stop };
-    let flight = Flight::of(&claim);
+    let bench = Bench::new(stage.gateway.clone(), stop);
+    let flight = Flight::of(&claim, None);
     run(&bench, claim, &flight).await
 }
 

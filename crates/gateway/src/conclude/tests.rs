@@ -101,7 +101,7 @@ fn short(verdict: &Verdict) -> String {
             format!("expire{}", failure.as_ref().map(|f| format!(" {}", f.code)).unwrap_or_default())
         }
         Verdict::Release { outcome_unknown } => format!("release{}", mark(outcome_unknown)),
-        Verdict::PutBack { due_at } => format!("put back for {:?}", due_at.since(NOW)),
+        Verdict::PutBack { due_at, .. } => format!("put back for {:?}", due_at.since(NOW)),
         Verdict::Requeue { due_at } => format!("requeue in {:?}", due_at.since(NOW)),
     }
 }

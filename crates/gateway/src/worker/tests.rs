@@ -49,7 +49,7 @@ async fn what_has_not_begun_at_shutdown_is_given_back_without_losing_an_attempt(
     let stage = Stage::with(FakeProvider::takes_everything()).await;
     let id = stage.accept_one().await;
     let mut worker = Worker::new(stage.gateway.clone());
-    let claims = worker.claim(8).await.expect("the store works");
+    let claims = worker.claim(store::Routes::All, 8).await.expect("the store works");
     // The shutdown comes between the claim and the start.
     worker.bench.stop.cancel();
     worker.start(claims).await;
@@ -68,7 +68,7 @@ async fn what_is_at_the_provider_when_the_grace_ends_is_given_back_marked() {
     let stage = Stage::with(provider).await;
     let id = stage.accept_one().await;
     let mut worker = Worker::new(stage.gateway.clone());
-    let claims = worker.claim(8).await.expect("the store works");
+    let claims = worker.claim(store::Routes::All, 8).await.expect("the store works");
     worker.start(claims).await;
     take(&called).await;
     worker.tasks.abort_all();
@@ -87,7 +87,7 @@ async fn leases_in_flight_are_renewed() {
     let stage = Stage::with(provider).await;
     let id = stage.accept_one().await;
     let mut worker = Worker::new(stage.gateway.clone());
-    let claims = worker.claim(8).await.expect("the store works");
+    let claims = worker.claim(store::Routes::All, 8).await.expect("the store works");
     worker.start(claims).await;
     take(&called).await;
     for _ in 0..4 {
@@ -110,15 +110,16 @@ async fn a_worker_claims_no_more_than_it_has_room_for() {
     let shutdown = CancellationToken::new();
     let mut worker = Worker::new(stage.gateway.clone());
     worker.fill_slots(&shutdown).await;
-    assert_eq!((worker.tasks.len(), worker.room()), (8, 0));
-    for _ in 0..8 {
+    // A quarter is kept for other routes.
+    assert_eq!((worker.tasks.len(), worker.room()), (6, 2));
+    for _ in 0..6 {
         take(&called).await;
     }
     may_answer.add_permits(10);
-    worker.wait(&shutdown).await;
-    worker.fill_slots(&shutdown).await;
-    for _ in 0..2 {
-        take(&called).await;
+    for _ in 0..10 {
+        worker.wait(&shutdown).await;
+        worker.fill_slots(&shutdown).await;
+        assert!(worker.tasks.len() <= 8);
     }
     worker.wind_down().await;
     assert_eq!(stage.provider.handed().len(), 10);

@@ -9,7 +9,7 @@ use model::{
     Address, Claim, Clock as _, Company, CompanyId, CompanySettings, Content, EmailId, Envelope, Event,
     EventKind, KeyMode, NewEmail, Secret, Status, SystemClock, Verdict, WorkerId,
 };
-use store::{Acceptance, Accepted, AttemptStart, Begun, ClaimRequest, SettledBy, Settlement, Store};
+use store::{Acceptance, Accepted, AttemptStart, Begun, ClaimRequest, Routes, SettledBy, Settlement, Store};
 
 use super::COMPANY_PREFIX;
 
@@ -94,6 +94,7 @@ fn an_email(company: CompanyId, html: &str) -> NewEmail {
         external_id: None,
         entity: None,
         priority: 5,
+        route: "bench".to_owned(),
         created_at: now,
         due_at: now,
         scheduled_at: None,
@@ -108,8 +109,14 @@ async fn finish(store: &dyn Store, count: u64) -> anyhow::Result<()> {
     let mut done = 0;
     while done < count {
         let now = SystemClock.now();
-        let request =
-            ClaimRequest { owner, now, lease_until: now.plus(LEASE), limit: CLAIM, size_bytes_max: 1 << 30 };
+        let request = ClaimRequest {
+            owner,
+            now,
+            lease_until: now.plus(LEASE),
+            limit: CLAIM,
+            size_bytes_max: 1 << 30,
+            routes: Routes::All,
+        };
         let claims = store.claim(request).await?;
         ensure!(!claims.is_empty(), "only {done} of {count} emails could be claimed");
         done += claims.len() as u64;

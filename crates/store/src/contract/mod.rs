@@ -18,8 +18,10 @@ pub mod late;
 pub mod leases;
 pub mod limits;
 pub mod lookup;
+pub mod providers;
 pub mod recipients;
 pub mod retention;
+pub mod routes;
 pub mod settle;
 pub mod simulation;
 pub mod stage;
@@ -96,6 +98,19 @@ macro_rules! store_contract {
                 the_rate_of_one_does_not_slow_another,
                 what_the_rate_holds_back_comes_later,
             ] racing [concurrency_is_bounded_in_a_race]
+            routes [
+                a_claim_keeps_to_its_routes,
+                a_backlog_that_is_not_asked_for_hides_nothing,
+                priority_counts_across_routes,
+                limits_count_across_routes,
+                an_email_can_change_its_route,
+                routes_do_not_disturb_the_order_of_turns,
+            ] racing []
+            providers [
+                starts_keep_the_rate,
+                starts_are_given_while_there_is_room,
+                a_note_is_changed_by_who_saw_the_last,
+            ] racing [starts_keep_the_rate_in_a_race, a_note_is_changed_once_in_a_race]
             begin [
                 a_begin_is_recorded,
                 an_attempt_begins_once,

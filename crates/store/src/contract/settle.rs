@@ -105,7 +105,7 @@ pub async fn what_is_put_back_was_never_claimed(store: &dyn Store) {
         let now = at_secs(3_600 + round * 10);
         let claim = claim_one(store, now).await;
         assert_eq!((claim.attempt, claim.attempt_in_series, claim.unfinished_starts), (2, 2, 1));
-        let put_back = Verdict::PutBack { due_at: at_secs(3_605 + round * 10) };
+        let put_back = Verdict::PutBack { due_at: at_secs(3_605 + round * 10), route: None };
         assert_eq!(settle(store, claim.guard, put_back, now).await, Settled::Done(Status::Enqueued));
         let email = read(store, company, id).await;
         assert_eq!((email.attempts, email.due_at), (1, Some(at_secs(3_605 + round * 10))));

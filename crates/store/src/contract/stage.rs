@@ -12,7 +12,7 @@ use testkit::{START, a_failure, an_email_at};
 
 use crate::{
     Acceptance, Accepted, AttemptStart, Begun, Cancelled, ClaimRequest, Cursor, EmailFilter, IdempotencyKey,
-    IntakeVerdict, Settled, SettledBy, Settlement, Store,
+    IntakeVerdict, Routes, Settled, SettledBy, Settlement, Store,
 };
 
 pub const LEASE: Duration = Duration::from_secs(45);
@@ -77,7 +77,8 @@ pub async fn a_worker(store: &dyn Store) -> WorkerId {
 
 /// A request for work without a limit of size.
 pub fn request(owner: WorkerId, now: Timestamp, limit: u32) -> ClaimRequest {
-    ClaimRequest { owner, now, lease_until: now.plus(LEASE), limit, size_bytes_max: u64::MAX >> 1 }
+    let size_bytes_max = u64::MAX >> 1;
+    ClaimRequest { owner, now, lease_until: now.plus(LEASE), limit, size_bytes_max, routes: Routes::All }
 }
 
 /// Up to `limit` emails, claimed by a new worker.

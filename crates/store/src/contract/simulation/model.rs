@@ -10,6 +10,8 @@ use model::{
     Status, Timestamp, Verdict, WorkerId,
 };
 
+use crate::Routes;
+
 /// What was expected and what was found, for the person who reads the failing seed.
 pub type Checked<T> = Result<T, String>;
 
@@ -58,6 +60,7 @@ pub struct Row {
     pub in_series: u32,
     pub unfinished_starts: u32,
     pub priority: u8,
+    pub route: String,
     pub due: Due,
     pub expires_at: Timestamp,
     pub ttl: Duration,
@@ -83,6 +86,7 @@ impl Row {
             in_series: 0,
             unfinished_starts: 0,
             priority: email.priority,
+            route: email.route.clone(),
             due: Due::At(email.due_at),
             expires_at: email.expires_at,
             ttl: email.expires_at.since(email.scheduled_at.unwrap_or(email.created_at)),
@@ -133,6 +137,9 @@ impl Row {
         self.in_series += 1;
         let found = (claim.attempt, claim.attempt_in_series, claim.unfinished_starts, claim.expires_at);
         let expected = (self.attempts, self.in_series, self.unfinished_starts, self.expires_at);
+        ensure(found == expected, || format!("claim has {found:?}, expected {expected:?}"))?;
+        let found = (&claim.route, &claim.last_provider, claim.outcome_unknown);
+        let expected = (&self.route, &self.provider, self.outcome_unknown);
         ensure(found == expected, || format!("claim has {found:?}, expected {expected:?}"))?;
         self.unfinished_starts += 1;
         (self.fence, self.version, self.version_moved) = (guard.fence, guard.version, Version::Same);
@@ -196,7 +203,10 @@ impl Row {
                 self.in_series -= 1;
                 self.outcome_unknown |= outcome_unknown;
             }
-            Verdict::PutBack { due_at } => {
+            Verdict::PutBack { due_at, route } => {
+                if let Some(route) = route {
+                    self.route.clone_from(route);
+                }
                 self.step(Move::Release)?;
                 self.due = Due::At(*due_at);
                 self.attempts -= 1;
@@ -373,8 +383,15 @@ impl Model {
 
     /// A claim's choice: due emails of companies that are switched on, the most urgent first, within their limits,
     /// and nothing left behind that could have been taken. Expired ones that it met are in the rows already.
-    pub fn claim(&mut self, claims: &[Claim], owner: WorkerId, now: Timestamp) -> Checked<()> {
+    pub fn claim(
+        &mut self,
+        claims: &[Claim],
+        owner: WorkerId,
+        routes: &Routes,
+        now: Timestamp,
+    ) -> Checked<()> {
         for claim in claims {
+            ensure(routes.allow(&claim.route), || format!("{} was not asked for", claim.route))?;
             let row = self.row(claim.id())?;
             row.claim(claim, owner).map_err(|why| format!("email #{}: {why}", row.number))?;
             let company = row.company;
@@ -397,15 +414,22 @@ impl Model {
                     format!("{} started {started} in a second", company.name)
                 })?;
             }
-            self.check_urgency(index, claims, now)?;
+            self.check_urgency(index, claims, routes, now)?;
         }
         Ok(())
     }
 
-    fn check_urgency(&self, company: usize, claims: &[Claim], now: Timestamp) -> Checked<()> {
+    fn check_urgency(
+        &self,
+        company: usize,
+        claims: &[Claim],
+        routes: &Routes,
+        now: Timestamp,
+    ) -> Checked<()> {
         let claimed = claims.iter().filter_map(|claim| self.rows.get(&claim.id()));
         let last = claimed.filter(|row| row.company == company).map(|row| row.priority).max();
-        let left = self.rows.values().filter(|row| row.company == company && row.is_due(now));
+        let is_left = |row: &&Row| row.company == company && routes.allow(&row.route) && row.is_due(now);
+        let left = self.rows.values().filter(is_left);
         let first_left = left.map(|row| row.priority).min();
         let holds = last.is_none() || first_left.is_none() || last <= first_left;
         ensure(holds, || format!("priority {last:?} was claimed before {first_left:?}"))
@@ -413,13 +437,13 @@ impl Model {
 
     /// A due email that a claim with room left should have taken: of a company that is on, below its concurrency
     /// and without a rate.
-    pub fn overlooked(&self, now: Timestamp) -> Option<&Row> {
+    pub fn overlooked(&self, routes: &Routes, now: Timestamp) -> Option<&Row> {
         self.rows.values().find(|row| {
             let company = &self.companies[row.company];
             let limit = company.settings.concurrency_max;
             let has_room = limit.is_none_or(|limit| self.in_flight(row.company) < limit as usize);
             let is_free = company.disabled_at.is_none() && company.settings.rate_per_sec.is_none();
-            row.is_due(now) && has_room && is_free
+            row.is_due(now) && routes.allow(&row.route) && has_room && is_free
         })
     }
 

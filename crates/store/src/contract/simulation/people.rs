@@ -8,6 +8,7 @@ use rand::Rng;
 use testkit::an_email_at;
 
 use super::model::{Checked, Key, Row, ensure};
+use super::steps::ROUTES;
 use super::{END_OFFSET, Simulation, TICK, failed};
 use crate::{Acceptance, Accepted, Cancelled, DeadLetterFilter, IdempotencyKey, RetriedNow};
 
@@ -67,6 +68,7 @@ impl Simulation<'_> {
         let mut email = NewEmail {
             id: EmailId::from_parts(self.now, self.dice.random()),
             priority: self.dice.random_range(1..=10),
+            route: ROUTES[self.dice.random_range(0..ROUTES.len())].to_owned(),
             due_at,
             scheduled_at: (delay > Duration::ZERO).then_some(due_at),
             expires_at: due_at.plus(Duration::from_secs(ttl_secs)).plus(END_OFFSET),

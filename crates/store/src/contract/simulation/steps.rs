@@ -10,9 +10,11 @@ use testkit::a_failure;
 
 use super::model::{Checked, ensure};
 use super::{InHand, LEASE_OFFSET, Simulation, Stage, TICK, failed, ids_of};
-use crate::{AttemptStart, Begun, ClaimRequest, Settled, SettledBy, Settlement};
+use crate::{AttemptStart, Begun, ClaimRequest, Routes, Settled, SettledBy, Settlement};
 
 const PROVIDER: &str = "relay";
+/// Routes by which emails wait here.
+pub(super) const ROUTES: [&str; 3] = ["main", "main>relay", "other>relay"];
 /// Settlements remembered to be made again.
 const SETTLED_MAX: usize = 10;
 /// Starts in a row that nobody finished, after which the sweep gives up.
@@ -34,15 +36,17 @@ impl Simulation<'_> {
             lease_until: self.now.plus(Duration::from_secs(lease_secs)).plus(LEASE_OFFSET),
             limit,
             size_bytes_max: 1 << 20,
+            routes: self.some_routes(),
         };
-        let claims = self.store.claim(request).await.map_err(failed)?;
+        let claims = self.store.claim(request.clone()).await.map_err(failed)?;
         let ids = ids_of(&claims);
-        self.note(format!("worker {worker} claims up to {limit}: {}", self.numbers(ids.iter().copied())));
+        let numbers = self.numbers(ids.iter().copied());
+        self.note(format!("worker {worker} claims up to {limit} of {:?}: {numbers}", request.routes));
         ensure(claims.len() <= limit as usize, || format!("{} claimed, {limit} asked for", claims.len()))?;
         let expired = self.take_over_expired().await?;
-        self.model.claim(&claims, owner, self.now)?;
+        self.model.claim(&claims, owner, &request.routes, self.now)?;
         if claims.len() < limit as usize && !expired {
-            let overlooked = self.model.overlooked(self.now);
+            let overlooked = self.model.overlooked(&request.routes, self.now);
             ensure(overlooked.is_none(), || format!("the claim overlooked {overlooked:?}"))?;
         }
         let (now, until) = (self.now, request.lease_until);
@@ -59,6 +63,16 @@ impl Simulation<'_> {
         }
         self.touched.extend(ids);
         Ok(())
+    }
+
+    fn some_routes(&mut self) -> Routes {
+        let route = ROUTES[self.dice.random_range(0..ROUTES.len())].to_owned();
+        match self.dice.random_range(0..8) {
+            0 => Routes::Only(vec![route]),
+            1 => Routes::Except(vec![route]),
+            2 => Routes::Except(ROUTES.map(str::to_owned).to_vec()),
+            _ => Routes::All,
+        }
     }
 
     /// A claim (or an expiry with a limit) may have moved emails whose time is over; which, is the store's choice.
@@ -201,7 +215,10 @@ impl Simulation<'_> {
             (Stage::Claimed, _) if hand.expires_at < now => {
                 (Verdict::Expire { failure: None }, vec![event(EventKind::Expired)])
             }
-            (Stage::Claimed, 0..2) => (Verdict::PutBack { due_at }, vec![event(EventKind::Released)]),
+            (Stage::Claimed, 0..2) => {
+                let route = self.dice.random_bool(0.3).then(|| "other>relay".to_owned());
+                (Verdict::PutBack { due_at, route }, vec![event(EventKind::Released)])
+            }
             (Stage::Claimed, 2..4) => {
                 (Verdict::Release { outcome_unknown: false }, vec![event(EventKind::Released)])
             }
