@@ -11,6 +11,7 @@ pub mod error_code;
 pub mod event;
 pub mod id;
 pub mod privacy;
+pub mod report;
 pub mod retry;
 pub mod status;
 
@@ -23,5 +24,6 @@ pub use error_code::{Category, ErrorCode};
 pub use event::{Event, EventKind};
 pub use id::{CompanyId, EmailId, KeyId, RecipientId, WorkerId};
 pub use privacy::Secret;
+pub use report::{Bounce, Report, ReportKind};
 pub use retry::RetryPolicy;
 pub use status::{IllegalMove, Move, Status};

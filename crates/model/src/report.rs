@@ -1,0 +1,52 @@
+//! What a provider reports of an email after it took it, whatever the provider's own words were.
+
+use serde_json::{Map, Value};
+
+use crate::address::Address;
+use crate::clock::Timestamp;
+use crate::id::EmailId;
+
+/// One report. Reports come late, twice and in any order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// The report's own id, the same however often it comes.
+    pub id: String,
+    pub kind: ReportKind,
+    /// When it happened, by the provider's clock.
+    pub at: Timestamp,
+    /// Our id, where the report carries it.
+    pub email: Option<EmailId>,
+    /// The provider's id of the email.
+    pub provider_message_id: Option<String>,
+    /// Whom it is about. None named: everybody the email went to.
+    pub recipients: Vec<Address>,
+    /// What else is known, for the history: the bounce's type, the link that was clicked. No address, masked text.
+    pub metadata: Map<String, Value>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ReportKind {
+    /// The provider has it, and goes on.
+    Sent,
+    Delivered,
+    /// The provider goes on trying.
+    Delayed,
+    Bounced(Bounce),
+    Complained,
+    /// The provider took it and did not send it after all.
+    Failed,
+    Opened,
+    Clicked,
+    /// Nothing that changes or explains the way of an email.
+    Other,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Bounce {
+    /// The address does not work and will not: nothing more is sent to it.
+    Hard,
+    /// It did not work this time.
+    Soft,
+    /// It came back for good, and nobody knows whether the address works; also when the content was refused.
+    Unclear,
+}

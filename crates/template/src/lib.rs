@@ -1,0 +1,1 @@
+//! Templates of emails: checked, rendered within limits, missing variables named.
