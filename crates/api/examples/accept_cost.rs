@@ -74,6 +74,7 @@ async fn router() -> (Router, String) {
             lease: Duration::from_secs(45),
             retention: Retention { content: day, emails: day, dead_letters: day },
             guard: EnvironmentGuard::Open,
+            provider_rates: std::collections::BTreeMap::new(),
         }),
     };
     let desk = Desk { gateway, documents: None };

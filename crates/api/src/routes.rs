@@ -11,7 +11,7 @@ use crate::auth::{Access, guard};
 use crate::error::Problem;
 use crate::openapi::{Operation, admin, dead_letters, emails, send, system};
 use crate::state::ApiState;
-use crate::v1::admin::{companies, keys};
+use crate::v1::admin::{companies, keys, providers};
 use crate::v1::{self};
 use crate::{edge, health, pages};
 
@@ -58,6 +58,7 @@ pub fn table() -> Vec<Route> {
             delete(keys::revoke),
             admin::revoke_key,
         ),
+        route(M::GET, "/v1/admin/providers", OPERATOR, get(providers::list), admin::list_providers),
         route(M::GET, "/livez", PUBLIC, get(health::livez), system::livez),
         route(M::GET, "/readyz", PUBLIC, get(health::readyz), system::readyz),
         route(M::GET, "/metrics", PUBLIC, get(health::metrics), system::metrics),

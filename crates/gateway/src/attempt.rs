@@ -145,8 +145,10 @@ async fn carry_out(
     let content = claim.content.take().expect("an email without content does not pass validation");
     let outgoing = route.outgoing(&claim, content);
     begin(gateway, flight, &route, now, events).await?;
+    let called = Instant::now();
     let ending = send(&**provider, route.provider.clone(), &outgoing).await;
     let error = if let Ending::NotSent(error) = &ending { Some(error) } else { None };
+    observe::called(&route.provider, error, called.elapsed());
     bench.gates.report(&route.provider, error).await;
     Ok(ending)
 }

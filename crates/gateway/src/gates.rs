@@ -84,6 +84,10 @@ impl Gates {
             .into_iter()
             .map(|note| (note.provider, (note.version, Health::decode(&note.note))))
             .collect();
+        drop(known);
+        for name in self.providers.keys() {
+            crate::observe::provider_stands(name, self.per_sec(name), self.is_open(name));
+        }
         Ok(())
     }
 

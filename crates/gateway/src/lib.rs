@@ -4,9 +4,10 @@
 //! `attempt` (one attempt, start to recorded end), `validate` (the four validations), `conclude` (result to
 //! verdict, pure). `sweep` repairs what crashes leave behind and expires what is too old, `intake` checks what
 //! was accepted unchecked, `replay` takes dead letters back, `lookup` reads for the API. Beside them: `route` (which
-//! provider, which sender), `gates` (whether a provider is open and how fast it may go; `health` has the rules), `flight` (an attempt as its worker sees it), `caution` (emails that may have brought a
-//! worker down), `company_cache`, `observe` (every metric, named once), `keys` (who calls), `documents` (CPF and CNPJ
-//! under lock).
+//! provider, which sender), `gates` (whether a provider is open and how fast it may go; `health` has the rules,
+//! `standing` tells people), `lineup` (whose turn it is among the routes), `flight` (an attempt as its worker sees it),
+//! `caution` (emails that may have brought a worker down), `company_cache`, `observe` (every metric, named once),
+//! `keys` (who calls), `documents` (CPF and CNPJ under lock).
 
 pub mod accept;
 pub mod attempt;
@@ -24,6 +25,7 @@ pub mod lookup;
 pub mod observe;
 pub mod replay;
 pub mod route;
+pub mod standing;
 pub mod sweep;
 #[cfg(test)]
 mod testing;

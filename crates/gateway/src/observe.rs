@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use model::{Category, ErrorCode, Event, EventKind, Status, Timestamp, Verdict};
+use provider::{SendError, Taken};
 use store::QueueStats;
 
 use crate::validate::Validation;
@@ -20,6 +21,10 @@ pub const VALIDATION_FAILURES: &str = "pipeline_validation_failures_total";
 pub const STATE_DURATION: &str = "pipeline_processing_duration_seconds";
 pub const RETRIES: &str = "pipeline_retries_total";
 pub const FINAL_STATE: &str = "pipeline_final_state_total";
+pub const PROVIDER_CALLS: &str = "provider_calls_total";
+pub const PROVIDER_CALL_DURATION: &str = "provider_call_duration_seconds";
+pub const PROVIDER_RATE: &str = "provider_rate_limit_per_second";
+pub const PROVIDER_BREAKER: &str = "provider_breaker_open";
 
 /// Tells the recorder what each metric means. Called once, after the recorder is in place.
 pub fn describe() {
@@ -42,6 +47,13 @@ pub fn describe() {
     );
     describe_counter!(RETRIES, "Retries scheduled, by category of the error");
     describe_counter!(FINAL_STATE, "Emails that reached a final state");
+    describe_counter!(PROVIDER_CALLS, "Calls to providers by result: taken, refused, unknown");
+    describe_histogram!(PROVIDER_CALL_DURATION, Unit::Seconds, "Time a provider took to answer");
+    describe_gauge!(
+        PROVIDER_RATE,
+        "Emails per second that a provider is given now, all processes together; +Inf where nothing limits it"
+    );
+    describe_gauge!(PROVIDER_BREAKER, "1 while a provider rests and is only probed, else 0");
 }
 
 /// The emails of one request are on disk.
@@ -100,6 +112,23 @@ pub fn ended(verdict: &Verdict, status: Status, attempt: u32) {
     if status.is_final() {
         counter!(FINAL_STATE, "state" => status.as_str()).increment(1);
     }
+}
+
+/// A provider answered, or did not. The names of providers are the operator's, so they are few.
+pub fn called(provider: &str, error: Option<&SendError>, took: Duration) {
+    let result = match error.map(|error| error.taken) {
+        None => "taken",
+        Some(Taken::No) => "refused",
+        Some(Taken::Unknown) => "unknown",
+    };
+    counter!(PROVIDER_CALLS, "provider" => provider.to_owned(), "result" => result).increment(1);
+    histogram!(PROVIDER_CALL_DURATION, "provider" => provider.to_owned()).record(took.as_secs_f64());
+}
+
+/// How a provider stands, as of now.
+pub fn provider_stands(provider: &str, per_sec: Option<u32>, is_open: bool) {
+    gauge!(PROVIDER_RATE, "provider" => provider.to_owned()).set(per_sec.map_or(f64::INFINITY, f64::from));
+    gauge!(PROVIDER_BREAKER, "provider" => provider.to_owned()).set(if is_open { 0.0 } else { 1.0 });
 }
 
 /// What waits, as of now.

@@ -163,6 +163,8 @@ pub struct Email {
     pub external_id: Option<String>,
     pub entity: Option<Entity>,
     pub priority: u8,
+    /// The providers it may go through, as it was last known.
+    pub route: String,
     pub attempts: u32,
     pub created_at: Timestamp,
     /// When it is due, while it waits.

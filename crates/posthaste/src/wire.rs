@@ -223,6 +223,7 @@ fn settings(config: &Config) -> Settings {
         lease: config.lease,
         retention: config.retention.clone(),
         guard: config.guard.clone(),
+        provider_rates: config.provider_rates.clone(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use aws_sdk_sesv2::config::Credentials;
+use model::Envelope;
 use model::email::Outgoing;
 use provider::{Account, Provider, Receipt, SendError};
 use tokio::time::timeout;
@@ -71,6 +72,11 @@ impl SesProvider {
 impl Provider for SesProvider {
     fn kind(&self) -> &'static str {
         "ses"
+    }
+
+    /// SES counts recipients, not emails.
+    fn rate_cost(&self, envelope: &Envelope) -> u32 {
+        u32::try_from(1 + envelope.cc.len() + envelope.bcc.len()).unwrap_or(u32::MAX)
     }
 
     async fn send(&self, email: &Outgoing) -> Result<Receipt, SendError> {

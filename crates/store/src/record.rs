@@ -73,6 +73,7 @@ impl Record {
             entity: detail.entity(self.entity_id),
             recipient: detail.recipient,
             priority: self.priority,
+            route: self.route,
             attempts: self.attempts,
             created_at: self.created_at,
             due_at: self.due_at,

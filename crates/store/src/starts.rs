@@ -18,7 +18,8 @@ const STEP_MS: i64 = 10;
 pub struct Starts(Vec<(i64, u32)>);
 
 impl Starts {
-    /// Those of the text that still count. A step in the future was noted before the clock was set back.
+    /// Those of the text that still count. A step of the near future was noted by a clock that is a little ahead, and
+    /// counts; one of the far future was noted before the clock was set back.
     pub fn recent(text: &str, now: Timestamp, counts_for: Duration) -> Self {
         let counts_for_ms = i64::try_from(counts_for.as_millis()).unwrap_or(i64::MAX);
         let pair = |text: &str| -> Option<(i64, u32)> {
@@ -26,7 +27,8 @@ impl Starts {
             Some((step.parse().ok()?, count.parse().ok()?))
         };
         let recent = |&(step, _): &(i64, u32)| {
-            (step + 1) * STEP_MS > now.millis() - counts_for_ms && step * STEP_MS <= now.millis()
+            (step + 1) * STEP_MS > now.millis() - counts_for_ms
+                && step * STEP_MS <= now.millis() + counts_for_ms
         };
         Self(text.split(',').filter_map(pair).filter(recent).collect())
     }
@@ -61,7 +63,17 @@ mod tests {
         starts.add(at(5), 1);
         starts.add(at(500), 4);
         let text = starts.encode();
-        let cases = [(500, 7), (999, 7), (1_009, 7), (1_010, 4), (1_509, 4), (1_510, 0), (-1, 0)];
+        let cases = [
+            (500, 7),
+            (999, 7),
+            (1_009, 7),
+            (1_010, 4),
+            (1_509, 4),
+            (1_510, 0),
+            (-1, 7),
+            (-501, 3),
+            (-1_001, 0),
+        ];
         for (millis, count) in cases {
             assert_eq!(Starts::recent(&text, at(millis), SECOND).count(), count, "{millis} ms later");
         }

@@ -17,6 +17,8 @@ pub enum Answer {
     Reset,
     /// Never says anything.
     Silence,
+    /// Thinks for a while first.
+    Late(std::time::Duration, Reply),
     /// Says so much of a reply and hangs up.
     Cut(String),
 }
@@ -144,6 +146,12 @@ async fn converse(mut stream: TcpStream, shared: Arc<Shared>) {
                 return;
             }
             Answer::Silence => std::future::pending().await,
+            Answer::Late(thinking, reply) => {
+                tokio::time::sleep(thinking).await;
+                if stream.write_all(&wire(&reply)).await.is_err() {
+                    return;
+                }
+            }
             Answer::Cut(text) => {
                 let _ = stream.write_all(text.as_bytes()).await;
                 return;

@@ -57,6 +57,27 @@ pub fn patch_company() -> Operation {
     .answer(200, "The company as it is now", "Company", &company_example())
 }
 
+pub fn list_providers() -> Operation {
+    let example = json!({ "data": [{
+        "name": "main", "kind": "ses", "status": "RESTING", "ratePerSec": 14, "configuredRatePerSec": null,
+        "breaker": {
+            "cause": "OUTAGE", "code": "SES_SERVICE_UNAVAILABLE", "since": "2026-01-01T00:00:00.000Z",
+            "probes": 3, "nextProbeAt": "2026-01-01T00:00:15.000Z",
+        },
+        "account": {
+            "ratePerSec": 14.0, "max24Hours": 50_000.0, "sent24Hours": 1_200.0,
+            "readAt": "2026-01-01T00:00:00.000Z",
+        },
+    }] });
+    Operation::new(
+        "listProviders",
+        TAG,
+        "How the providers are doing",
+        "Each provider with the rate it is given, what its account allows, and why it rests if it does.",
+    )
+    .answer(200, "The providers", "ProviderList", &example)
+}
+
 pub fn list_keys() -> Operation {
     Operation::new(
         "listKeys",

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{reference, send};
 use crate::codes::{CODES, WARNINGS};
+use crate::v1::admin::providers;
 
 pub use given::nullable;
 
@@ -43,6 +44,8 @@ pub fn all() -> Value {
         "Key": key(false),
         "KeyList": list("Key"),
         "CreatedKey": key(true),
+        "Provider": provider(),
+        "ProviderList": list("Provider"),
         "Alive": object(json!({ "status": { "type": "string", "const": "ok" } }), &["status"]),
         "Ready": object(json!({
             "status": { "type": "string", "const": "ready" },
@@ -351,6 +354,44 @@ fn company() -> Value {
 }
 
 /// `with_secret`: the answer that shows the key itself, once.
+fn provider() -> Value {
+    let number = || json!({ "type": "number" });
+    let breaker = object(
+        json!({
+            "cause": { "type": "string", "enum": ["THROTTLED", "QUOTA_USED_UP", "PAUSED", "OUTAGE"] },
+            "code": text(),
+            "since": time(),
+            "probes": whole(),
+            "nextProbeAt": time(),
+        }),
+        &["cause", "code", "since", "probes", "nextProbeAt"],
+    );
+    let account = object(
+        json!({
+            "ratePerSec": nullable(number()),
+            "max24Hours": nullable(number()),
+            "sent24Hours": nullable(number()),
+            "readAt": time(),
+        }),
+        &["ratePerSec", "max24Hours", "sent24Hours", "readAt"],
+    );
+    object(
+        json!({
+            "name": text(),
+            "kind": text(),
+            "status": {
+                "type": "string", "enum": providers::STATUSES,
+                "description": "SLOWED: it was called too fast and the rate climbs back. RESTING: it is only probed.",
+            },
+            "ratePerSec": nullable(whole()),
+            "configuredRatePerSec": nullable(whole()),
+            "breaker": nullable(breaker),
+            "account": nullable(account),
+        }),
+        &["name", "kind", "status", "ratePerSec", "configuredRatePerSec", "breaker", "account"],
+    )
+}
+
 fn key(with_secret: bool) -> Value {
     let mut properties = json!({
         "id": id(),

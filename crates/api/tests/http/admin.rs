@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use api::ApiSettings;
 use axum::http::Method;
+use gateway::health::Health;
 use model::Scope;
+use provider::Trouble;
 use serde_json::{Value, json};
 
 use crate::world::{ADMIN_TOKEN, Wanted, World, good, world, world_of};
@@ -173,4 +175,35 @@ async fn only_the_operator_comes_in() {
     assert_eq!(away.send().await.code(), "ADMIN_LOCAL_ONLY");
     let rebound = open.get(path).peer("127.0.0.1:1").header("host", "evil.example");
     assert_eq!(rebound.send().await.code(), "ADMIN_LOCAL_ONLY");
+}
+
+#[tokio::test]
+async fn providers_are_shown_with_rate_and_breaker() {
+    let world = world().await;
+    let listed = |answer: Value| answer["data"].as_array().expect("data").clone();
+    let fresh = listed(world.get("/v1/admin/providers").operator().send().await.json());
+    let working = json!({
+        "name": "relay", "kind": "capture", "status": "WORKING", "ratePerSec": 14, "configuredRatePerSec": 14,
+        "breaker": null, "account": null,
+    });
+    assert_eq!(fresh.iter().map(|provider| &provider["name"]).collect::<Vec<_>>(), ["capture", "relay"]);
+    assert_eq!((&fresh[0]["ratePerSec"], &fresh[1]), (&json!(null), &working));
+
+    let now = world.gateway.clock.now();
+    let slowed = Health::default().after(Trouble::Throttled, "SMTP_TRANSIENT_421", None, 14, now);
+    let resting = slowed.clone().after(Trouble::Outage, "NETWORK_ERROR", None, 14, now);
+    for (seen, health, status) in [(0, slowed, "SLOWED"), (1, resting, "RESTING")] {
+        let noted = world.gateway.store.note_provider("relay", seen, &health.encode()).await;
+        assert_eq!(noted, Ok(true));
+        let relay = listed(world.get("/v1/admin/providers").operator().send().await.json()).remove(1);
+        assert_eq!((&relay["status"], &relay["ratePerSec"]), (&json!(status), &json!(7)));
+    }
+    let relay = listed(world.get("/v1/admin/providers").operator().send().await.json()).remove(1);
+    let breaker = json!({
+        "cause": "OUTAGE", "code": "NETWORK_ERROR", "since": now.to_string(), "probes": 0,
+        "nextProbeAt": now.plus(Duration::from_secs(1)).to_string(),
+    });
+    assert_eq!(relay["breaker"], breaker);
+    let refused = world.get("/v1/admin/providers").key(&world.admin).send().await;
+    assert_eq!(refused.status, 401, "a company's key is not the operator's: {}", refused.text());
 }

@@ -112,6 +112,7 @@ fn gateway(store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Gateway {
             lease: Duration::from_secs(45),
             retention: Retention { content: 30 * day, emails: 90 * day, dead_letters: 7 * day },
             guard: EnvironmentGuard::Open,
+            provider_rates: BTreeMap::from([("relay".to_owned(), 14)]),
         }),
     }
 }
@@ -175,7 +176,14 @@ impl World {
         let (store, now) = (&self.gateway.store, self.clock.now());
         let owner = WorkerId::new(now);
         let lease_until = now.plus(Duration::from_secs(45));
-        let request = ClaimRequest { owner, now, lease_until, limit: 100, size_bytes_max: u64::MAX, routes: Default::default() };
+        let request = ClaimRequest {
+            owner,
+            now,
+            lease_until,
+            limit: 100,
+            size_bytes_max: u64::MAX,
+            routes: Default::default(),
+        };
         let claims = store.claim(request).await.expect("claims");
         for claim in &claims {
             let verdict = Verdict::Fail { failure: a_failure(code), outcome_unknown: false };

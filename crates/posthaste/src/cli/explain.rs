@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
+use gateway::health::Health;
+use gateway::standing::{healths, standstill};
 use model::{EmailId, EventKind, RetryPolicy, Status, Timestamp};
 use serde_json::json;
 use store::QueueStats;
@@ -28,6 +30,7 @@ struct Surroundings<'a> {
     policies: &'a BTreeMap<String, RetryPolicy>,
     default_policy: &'a str,
     stats: QueueStats,
+    healths: BTreeMap<String, Health>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -49,6 +52,7 @@ pub async fn run(session: &Session, args: &Args) -> anyhow::Result<()> {
         policies: &config.retry_policies,
         default_policy: &config.default_retry_policy,
         stats: store.stats(now).await?,
+        healths: healths(&*store).await?,
     };
     store.close().await;
     let Explanation { why, since, next } = explain(&record, &around);
@@ -135,6 +139,15 @@ fn waiting(record: &Record, around: &Surroundings<'_>, last: Timestamp) -> (Stri
         };
         let next = format!("{} at {}. {give_up}", next_attempt(record, around), moment(due_at, around.now));
         return (why, last, next);
+    }
+    if let Some((provider, rest)) = standstill(&email.route, &around.healths) {
+        let why = format!(
+            "Its provider {provider} takes no emails since {}: {}. This costs the email no attempt.",
+            moment(rest.since, around.now),
+            rest.code
+        );
+        let look = moment(rest.next_probe_at, around.now);
+        return (why, rest.since, format!("The provider is looked at again at {look}. {give_up}"));
     }
     let others = around.stats.waiting().saturating_sub(1);
     let busy = around.stats.by_status.get(&Status::Processing).copied().unwrap_or(0);
@@ -282,9 +295,27 @@ mod tests {
             policies: &policies,
             default_policy: "fast",
             stats,
+            healths: BTreeMap::from([("main".to_owned(), resting())]),
         };
         let Explanation { why, next, .. } = explain(record, &around);
         format!("{why} | {next}")
+    }
+
+    fn resting() -> Health {
+        let trouble = provider::Trouble::Outage;
+        Health::default().after(trouble, "SES_SERVICE_UNAVAILABLE", None, 14, in_secs(50))
+    }
+
+    #[test]
+    fn a_resting_provider_is_named() {
+        let mut record = record(Status::Enqueued, &[EventKind::Enqueued]);
+        record.email.due_at = Some(START);
+        record.email.route = "main".to_owned();
+        let told = words(&record, QueueStats::default());
+        assert!(told.contains("Its provider main takes no emails since"), "{told}");
+        assert!(told.contains("SES_SERVICE_UNAVAILABLE") && told.contains("looked at again"), "{told}");
+        record.email.route = "main>relay".to_owned();
+        assert!(words(&record, QueueStats::default()).contains("waits for a worker"), "the other takes it");
     }
 
     fn failure() -> Option<LastFailure> {

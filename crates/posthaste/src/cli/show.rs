@@ -201,6 +201,7 @@ pub(super) mod tests {
             external_id: email.external_id,
             entity: email.entity,
             priority: email.priority,
+            route: email.route,
             attempts: 0,
             created_at: email.created_at,
             due_at: Some(email.due_at),

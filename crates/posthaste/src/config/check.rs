@@ -22,6 +22,7 @@ pub fn check(layers: &mut Layers) -> Config {
     let admin_token = reader.admin_token();
     let environment = reader.environment();
     let providers = reader.providers();
+    let provider_rates = reader.provider_rates();
     let ttl = Duration::from_secs(reader.count("ttl_secs"));
     let retry_policies = reader.retry_policies();
     let default_retry_policy = reader.default_retry_policy(&retry_policies);
@@ -45,6 +46,7 @@ pub fn check(layers: &mut Layers) -> Config {
         admin_token,
         environment,
         providers,
+        provider_rates,
         ttl,
         retry_policies,
         default_retry_policy,

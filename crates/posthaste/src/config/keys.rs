@@ -56,6 +56,7 @@ pub const KEYS: &[Key] = &[
     key("providers.*.region", Kind::Text),
     key("providers.*.endpoint", Kind::Text),
     key("providers.*.configuration_set", Kind::Text),
+    key("providers.*.rate_per_sec", Kind::Count(1, 1_000_000)),
     key("routes.default", Kind::Texts),
     key("retry.*.delays_secs", Kind::Counts),
     key("retry.*.max_attempts", Kind::Count(1, 100)),

@@ -45,6 +45,8 @@ pub struct Config {
     pub worker_listen: Option<SocketAddr>,
     pub lease: Duration,
     pub providers: BTreeMap<String, ProviderChoice>,
+    /// Emails per second, for providers where the operator sets it.
+    pub provider_rates: BTreeMap<String, u32>,
     pub default_route: Vec<String>,
     pub retry_policies: BTreeMap<String, RetryPolicy>,
     pub default_retry_policy: String,

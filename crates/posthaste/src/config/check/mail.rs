@@ -36,6 +36,15 @@ impl Reader<'_> {
         providers
     }
 
+    /// How many emails per second each provider is given, where that is said.
+    pub(super) fn provider_rates(&self) -> BTreeMap<String, u32> {
+        let rate = |name: String| {
+            let per_sec = self.count(&format!("providers.{name}.rate_per_sec"));
+            u32::try_from(per_sec).ok().filter(|per_sec| *per_sec > 0).map(|per_sec| (name, per_sec))
+        };
+        self.names("providers").into_iter().filter_map(rate).collect()
+    }
+
     pub(super) fn default_route(&mut self, providers: &BTreeMap<String, ProviderChoice>) -> Vec<String> {
         let Some(route) = self.texts("routes.default") else {
             let configured: Vec<&String> =
