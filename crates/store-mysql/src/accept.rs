@@ -166,7 +166,7 @@ async fn insert_rows(
     let mut sql = QueryBuilder::<MySql>::new(
         "INSERT INTO email_outbox (id, company_id, status, priority, expires_at, mode, to_email, subject, created_at,
              updated_at, scheduled_at, ttl_ms, request_id, external_id, entity_id, recipient_id, recipient_external_id,
-             size_bytes, content_ref, detail, due_after_intake) ",
+             size_bytes, content_ref, detail, due_after_intake, route) ",
     );
     sql.push_values(rows, |mut row, (email, recipient_id)| {
         let ttl = email.expires_at.since(email.scheduled_at.unwrap_or(email.created_at));
@@ -184,7 +184,7 @@ async fn insert_rows(
         row.push_bind(&email.external_id).push_bind(email.entity.as_ref().map(|entity| &entity.id));
         row.push_bind(recipient_id.map(|id| id.to_string())).push_bind(recipient_external_id);
         row.push_bind(size_bytes(email)).push_bind("db:").push_bind(Detail::of(email).encode());
-        row.push_bind((!waits(email)).then_some(email.due_at.millis()));
+        row.push_bind((!waits(email)).then_some(email.due_at.millis())).push_bind(&email.route);
     });
     sql.build().execute(&mut *connection).await?;
     let waiting: Vec<Waiting> =
@@ -210,6 +210,7 @@ fn size_bytes(email: &NewEmail) -> u64 {
 #[derive(Clone)]
 pub struct Waiting {
     pub id: String,
+    pub route: String,
     pub company: String,
     pub priority: u8,
     pub due_at: Timestamp,
@@ -221,6 +222,7 @@ impl Waiting {
     fn of(email: &NewEmail) -> Self {
         Self {
             id: email.id.to_string(),
+            route: email.route.clone(),
             company: email.company.to_string(),
             priority: email.priority,
             due_at: email.due_at,
@@ -233,10 +235,10 @@ impl Waiting {
 pub async fn enqueue(connection: &mut MySqlConnection, waiting: &[Waiting]) -> Result<(), Fault> {
     for waiting in portions(waiting) {
         let mut sql = QueryBuilder::<MySql>::new(
-            "INSERT INTO email_queue (email_id, company_id, priority, due_at, expires_at, size_bytes) ",
+            "INSERT INTO email_queue (email_id, route, company_id, priority, due_at, expires_at, size_bytes) ",
         );
         sql.push_values(waiting, |mut row, email| {
-            row.push_bind(&email.id).push_bind(&email.company);
+            row.push_bind(&email.id).push_bind(&email.route).push_bind(&email.company);
             row.push_bind(email.priority.clamp(PRIORITY_MIN, PRIORITY_MAX)).push_bind(email.due_at.millis());
             row.push_bind(email.expires_at.millis()).push_bind(email.size_bytes);
         });

@@ -14,7 +14,7 @@ use store::record::Record;
 use store::{ClaimRequest, StoreError, content_codec};
 use tokio::sync::Mutex as AsyncMutex;
 
-use crate::claim_candidates::{self, DueCompany, Search};
+use crate::claim_candidates::{self, DueCompany, DueLane, Found, Search};
 use crate::claim_limits::{candidates, note_starts};
 use crate::error::Fault;
 use crate::lane::Lane;
@@ -27,7 +27,7 @@ const ROUNDS_MAX: u32 = 4;
 const EXPIRED_MAX: usize = 1_000;
 /// How many more are looked at once some of those met had expired.
 const EXPIRED_STEP: u32 = 250;
-/// How many priorities of companies one statement takes from.
+/// How many lanes (company, priority, route) one statement takes from.
 const PARTS_MAX: usize = 64;
 
 /// Whose turn it is.
@@ -36,6 +36,8 @@ pub struct Turns {
     /// One claim at a time per process: the next one has to know what this one gave to whom.
     one_at_a_time: Arc<AsyncMutex<()>>,
     fairness: Mutex<Fairness>,
+    /// Routes by which something waited lately.
+    routes: Mutex<Vec<String>>,
     /// The last claim found nothing due.
     is_idle: AtomicBool,
 }
@@ -43,6 +45,27 @@ pub struct Turns {
 impl Turns {
     fn fairness(&self) -> MutexGuard<'_, Fairness> {
         self.fairness.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn routes(&self) -> MutexGuard<'_, Vec<String>> {
+        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn search(&self, request: &ClaimRequest) -> Search {
+        Search {
+            after: self.fairness().cursor.clone(),
+            now: request.now,
+            limit: request.limit,
+            routes: request.routes.clone(),
+            known_routes: self.routes().clone(),
+            expects_nothing: self.is_idle.load(Ordering::Relaxed),
+        }
+    }
+
+    fn remember(&self, found: &Found) {
+        self.fairness().cursor = found.next.clone();
+        self.routes().clone_from(&found.known_routes);
+        self.is_idle.store(found.companies.is_empty(), Ordering::Relaxed);
     }
 }
 
@@ -57,17 +80,11 @@ impl MysqlStore {
     pub(crate) async fn claim_due(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
         let turns = Arc::clone(&self.turns);
         let turn = Arc::clone(&turns.one_at_a_time).lock_owned().await;
-        let search = Search {
-            after: turns.fairness().cursor.clone(),
-            now: request.now,
-            limit: request.limit,
-            expects_nothing: turns.is_idle.load(Ordering::Relaxed),
-        };
+        let search = turns.search(&request);
         let found = self
             .read(search, |connection, search| Box::pin(claim_candidates::find(connection, search)))
             .await?;
-        turns.fairness().cursor = found.next;
-        turns.is_idle.store(found.companies.is_empty(), Ordering::Relaxed);
+        turns.remember(&found);
         if found.companies.is_empty() || request.limit == 0 {
             return Ok(Vec::new());
         }
@@ -101,6 +118,7 @@ async fn claim_batch(lane: &mut Lane, work: &Work) -> Result<Vec<Claim>, Fault> 
 /// A row of the queue that is due.
 struct Due {
     id: EmailId,
+    route: String,
     company: String,
     priority: u8,
     due_at: Timestamp,
@@ -108,8 +126,9 @@ struct Due {
     size_bytes: u64,
 }
 
-/// A priority of a company to take from, and how many.
+/// A lane to take from, and how many.
 struct Part<'a> {
+    route: &'a str,
     company: &'a str,
     priority: u8,
     limit: u32,
@@ -118,7 +137,7 @@ struct Part<'a> {
 /// What one claim has gathered so far.
 struct Batch<'a> {
     request: &'a ClaimRequest,
-    priorities: HashMap<&'a str, &'a [u8]>,
+    lanes: HashMap<&'a str, &'a [DueLane]>,
     taken: Vec<EmailId>,
     size_bytes: u64,
     expired: usize,
@@ -126,9 +145,8 @@ struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     fn new(request: &'a ClaimRequest, companies: &'a [DueCompany]) -> Self {
-        let priorities =
-            companies.iter().map(|company| (company.id.as_str(), &company.priorities[..])).collect();
-        Self { request, priorities, taken: Vec::new(), size_bytes: 0, expired: 0 }
+        let lanes = companies.iter().map(|company| (company.id.as_str(), &company.lanes[..])).collect();
+        Self { request, lanes, taken: Vec::new(), size_bytes: 0, expired: 0 }
     }
 
     fn free_slots(&self) -> u32 {
@@ -157,8 +175,14 @@ impl<'a> Batch<'a> {
                 .flat_map(|number| {
                     let company = candidates[number].company.as_str();
                     let limit = shares[number] - given[number] + extra;
-                    let priorities = self.priorities.get(company).copied().unwrap_or_default();
-                    priorities.iter().map(move |&priority| Part { company, priority, limit })
+                    let lanes = self.lanes.get(company).copied().unwrap_or_default();
+                    let part = move |lane: &'a DueLane| Part {
+                        route: &lane.route,
+                        company,
+                        priority: lane.priority,
+                        limit,
+                    };
+                    lanes.iter().map(part)
                 })
                 .collect();
             let due = take(&mut lane.connection, &parts, self.request.now).await?;
@@ -171,8 +195,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Chooses from what is due, company by company. Gives back those whose time is over, and whether looking again
-    /// could bring more.
+    /// Chooses from what is due, company by company and priority by priority; within a priority what has been due longest
+    /// goes first, by whatever route. Gives back those whose time is over, and whether looking again could bring more.
     fn choose(
         &mut self,
         candidates: &[Candidate],
@@ -181,9 +205,9 @@ impl<'a> Batch<'a> {
         parts: &[Part<'_>],
         due: Vec<Due>,
     ) -> (Vec<EmailId>, bool) {
-        let mut by_part: HashMap<(String, u8), Vec<Due>> = HashMap::new();
+        let mut by_priority: HashMap<(String, u8), Vec<Due>> = HashMap::new();
         for due in due {
-            by_part.entry((due.company.clone(), due.priority)).or_default().push(due);
+            by_priority.entry((due.company.clone(), due.priority)).or_default().push(due);
         }
         let numbers: HashMap<&str, usize> = candidates
             .iter()
@@ -192,14 +216,17 @@ impl<'a> Batch<'a> {
             .collect();
         let mut expired = Vec::new();
         let mut unread: Vec<&str> = Vec::new();
-        for part in parts.iter() {
-            let number = numbers[part.company];
+        let are_one = |a: &Part<'_>, b: &Part<'_>| (a.company, a.priority) == (b.company, b.priority);
+        for routes in parts.chunk_by(are_one) {
+            let Part { company, priority, .. } = routes[0];
+            let number = numbers[company];
             // What is more urgent may not have been read to its end: the rest of the company waits for the next look.
-            if unread.contains(&part.company) {
+            if unread.contains(&company) {
                 continue;
             }
-            let found = by_part.remove(&(part.company.to_owned(), part.priority)).unwrap_or_default();
-            let was_read_to_its_end = found.len() < part.limit as usize;
+            let found = by_priority.remove(&(company.to_owned(), priority)).unwrap_or_default();
+            let count = |route: &str| found.iter().filter(|due| due.route == route).count();
+            let was_read_to_its_end = routes.iter().all(|part| count(part.route) < part.limit as usize);
             for due in found {
                 if given[number] == shares[number] || self.is_full() {
                     break;
@@ -214,7 +241,7 @@ impl<'a> Batch<'a> {
                 }
             }
             if given[number] < shares[number] && !was_read_to_its_end {
-                unread.push(part.company);
+                unread.push(company);
             }
         }
         (expired, !unread.is_empty())
@@ -247,15 +274,16 @@ async fn take(
     for parts in parts.chunks(PARTS_MAX) {
         let mut sql = QueryBuilder::<MySql>::new("");
         // Of companies that nobody has, to come to a power of two.
-        let nothing = Part { company: "", priority: 0, limit: 0 };
+        let nothing = Part { route: "", company: "", priority: 0, limit: 0 };
         let missing = parts.len().next_power_of_two() - parts.len();
         for (number, part) in parts.iter().chain(std::iter::repeat_n(&nothing, missing)).enumerate() {
             sql.push(if number == 0 { "(" } else { " UNION ALL (" });
             sql.push(
-                "SELECT email_id, company_id, priority, due_at, expires_at, size_bytes
-                 FROM email_queue FORCE INDEX (queue_waiting) WHERE company_id = ",
+                "SELECT email_id, route, company_id, priority, due_at, expires_at, size_bytes
+                 FROM email_queue FORCE INDEX (queue_waiting) WHERE route = ",
             );
-            sql.push_bind(part.company).push(" AND priority = ").push_bind(part.priority);
+            sql.push_bind(part.route).push(" AND company_id = ").push_bind(part.company);
+            sql.push(" AND priority = ").push_bind(part.priority);
             sql.push(" AND due_at <= ").push_bind(now.millis());
             sql.push(" ORDER BY due_at, email_id LIMIT ")
                 .push_bind(part.limit)
@@ -264,6 +292,7 @@ async fn take(
         for row in sql.build().fetch_all(&mut *connection).await? {
             due.push(Due {
                 id: parsed(&row, "email_id")?,
+                route: get(&row, "route")?,
                 company: get(&row, "company_id")?,
                 priority: get(&row, "priority")?,
                 due_at: Timestamp::from_millis(get(&row, "due_at")?),
@@ -353,3 +382,6 @@ async fn mark_claimed(
     let marked = sql.build().execute(connection).await?;
     outbox::all_of(claims.len(), marked.rows_affected())
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use model::{Claim, Timestamp};
 use sqlx::mysql::MySqlRow;
 use sqlx::{MySql, MySqlConnection, QueryBuilder};
 use store::fairness::Candidate;
-use store::starts::Starts;
+use store::starts::{SECOND, Starts};
 use store::{ClaimRequest, StoreError};
 
 use crate::claim_candidates::DueCompany;
@@ -38,7 +38,8 @@ pub async fn candidates(
     let candidate = |company: &DueCompany| {
         let unlimited = if company.is_limited() { 0 } else { request.limit };
         let room = rooms.get(&company.id).copied().unwrap_or(unlimited);
-        (room > 0).then(|| Candidate { company: company.id.clone(), weight: company.weight, room })
+        let (id, routes, weight) = (company.id.clone(), company.routes(), company.weight);
+        (room > 0).then_some(Candidate { company: id, routes, weight, room })
     };
     Ok((companies.iter().filter_map(candidate).collect(), rates))
 }
@@ -116,7 +117,7 @@ async fn recent_starts(
         QueryBuilder::<MySql>::new("SELECT company_id, starts FROM company_rates WHERE company_id IN ");
     push_list(&mut sql, rated());
     for row in sql.build().fetch_all(connection).await? {
-        starts.insert(get(&row, "company_id")?, Starts::recent(get(&row, "starts")?, now));
+        starts.insert(get(&row, "company_id")?, Starts::recent(get(&row, "starts")?, now, SECOND));
     }
     Ok(starts)
 }

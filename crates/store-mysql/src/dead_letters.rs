@@ -166,8 +166,8 @@ async fn lock_dead(
     now: Timestamp,
 ) -> Result<Vec<Replayed>, Fault> {
     let mut sql = QueryBuilder::<MySql>::new(
-        "SELECT id, company_id, priority, attempts, ttl_ms, size_bytes FROM email_outbox FORCE INDEX (PRIMARY)
-         WHERE status = 'FAILED' AND dead_at IS NOT NULL AND id IN ",
+        "SELECT id, route, company_id, priority, attempts, ttl_ms, size_bytes
+         FROM email_outbox FORCE INDEX (PRIMARY) WHERE status = 'FAILED' AND dead_at IS NOT NULL AND id IN ",
     );
     push_list(&mut sql, ids(emails));
     sql.push(" ORDER BY id FOR UPDATE");
@@ -176,6 +176,7 @@ async fn lock_dead(
         let ttl_ms: i64 = get(&row, "ttl_ms")?;
         let waiting = Waiting {
             id: get(&row, "id")?,
+            route: get(&row, "route")?,
             company: get(&row, "company_id")?,
             priority: get(&row, "priority")?,
             due_at: now,

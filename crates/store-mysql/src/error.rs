@@ -60,7 +60,7 @@ impl Fault {
     /// It may succeed when it is done again.
     pub fn is_collision(&self) -> bool {
         match self {
-            Self::Sql(error) => number(error).is_some_and(|number| COLLISIONS.contains(&number)),
+            Self::Sql(error) => number_of(error).is_some_and(|number| COLLISIONS.contains(&number)),
             Self::Overtaken => true,
             Self::Store(_) => false,
         }
@@ -79,7 +79,7 @@ impl Fault {
     }
 
     pub fn is_duplicate(&self) -> bool {
-        matches!(self, Self::Sql(error) if number(error) == Some(1062))
+        matches!(self, Self::Sql(error) if number_of(error) == Some(1062))
     }
 
     pub fn into_store_error(self) -> StoreError {
@@ -91,7 +91,8 @@ impl Fault {
     }
 }
 
-fn number(error: &Error) -> Option<u16> {
+/// The server's number of an error, if the server spoke at all.
+pub fn number_of(error: &Error) -> Option<u16> {
     match error {
         Error::Database(error) => Some(error.downcast_ref::<MySqlDatabaseError>().number()),
         _ => None,

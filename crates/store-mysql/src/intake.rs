@@ -54,6 +54,7 @@ pub async fn settle(
 
 struct Unchecked {
     id: EmailId,
+    route: String,
     company: CompanyId,
     priority: u8,
     size_bytes: u64,
@@ -68,8 +69,8 @@ async fn find(
     version: u64,
 ) -> Result<Option<Unchecked>, Fault> {
     let row = sqlx::query(
-        "SELECT company_id, priority, size_bytes, expires_at, due_after_intake, created_at, detail FROM email_outbox
-         WHERE id = ? AND status = 'ACCEPTED' AND version = ? FOR UPDATE",
+        "SELECT route, company_id, priority, size_bytes, expires_at, due_after_intake, created_at, detail
+         FROM email_outbox WHERE id = ? AND status = 'ACCEPTED' AND version = ? FOR UPDATE",
     )
     .bind(id.to_string())
     .bind(version)
@@ -78,6 +79,7 @@ async fn find(
     let Some(row) = row else { return Ok(None) };
     Ok(Some(Unchecked {
         id,
+        route: get(&row, "route")?,
         company: parsed(&row, "company_id")?,
         priority: get(&row, "priority")?,
         size_bytes: get(&row, "size_bytes")?,
@@ -116,6 +118,7 @@ async fn pass(
     accept::add_tags(connection, tags).await?;
     let waiting = Waiting {
         id,
+        route: unchecked.route.clone(),
         company: unchecked.company.to_string(),
         priority: unchecked.priority,
         due_at: unchecked.due_at,

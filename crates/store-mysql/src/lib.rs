@@ -8,10 +8,14 @@
 //! Everybody locks in one order: rows of email_queue, then rows of email_outbox, each by id, and the counts last. A row
 //! of the queue is the email's own lock: whoever holds it may trust what the outbox says of an email that waits.
 
+#[cfg(test)]
+extern crate self as store_mysql;
+
 mod accept;
 mod claim;
 mod claim_candidates;
 mod claim_limits;
+mod claim_routes;
 mod companies;
 mod config;
 mod counts;
@@ -23,6 +27,7 @@ mod lane;
 mod lookup;
 mod outbox;
 mod people;
+mod providers;
 mod recipients;
 mod row;
 mod schema;
@@ -174,3 +179,8 @@ fn named(config: &MysqlConfig, error: StoreError) -> StoreError {
         other => other,
     }
 }
+
+/// The tests' databases, for those that look at the statements themselves.
+#[cfg(test)]
+#[path = "../tests/support/mod.rs"]
+mod support;

@@ -15,7 +15,7 @@ use crate::error::{Fault, from_sqlx};
 /// What `record` reads of email_outbox, as `o`; it also wants `due_at` and `lease_until`, which are in email_queue.
 pub const COLUMNS: &str = "o.id, o.company_id, o.status, o.version, o.fence, o.priority, o.expires_at, o.at_provider, \
     o.unfinished_starts, o.outcome_unknown, o.attempts, o.attempts_before, o.mode, o.to_email, o.subject, \
-    o.created_at, o.scheduled_at, o.sent_at, o.delivered_at, o.failed_at, o.dead_at, o.provider, \
+    o.created_at, o.scheduled_at, o.sent_at, o.delivered_at, o.failed_at, o.dead_at, o.route, o.provider, \
     o.provider_message_id, o.last_failure_code, o.last_failure_category, o.last_failure_reason, o.last_failure_at, \
     o.request_id, o.external_id, o.entity_id, o.recipient_id, o.size_bytes, o.detail";
 
@@ -73,6 +73,7 @@ pub fn record(row: &MySqlRow) -> Result<Record, StoreError> {
         delivered_at: optional_moment(row, "delivered_at")?,
         failed_at: optional_moment(row, "failed_at")?,
         dead_at: optional_moment(row, "dead_at")?,
+        route: get(row, "route")?,
         provider: get(row, "provider")?,
         provider_message_id: get(row, "provider_message_id")?,
         last_failure: last_failure(row)?,

@@ -5,10 +5,14 @@
 use sqlx::{AssertSqlSafe, MySqlConnection, Row as _};
 use store::StoreError;
 
-use crate::error::{Fault, from_sqlx};
+use crate::error::{Fault, from_sqlx, number_of};
 
 /// Numbered, embedded, never edited once released.
-const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_init.sql")];
+const MIGRATIONS: &[&str] =
+    &[include_str!("../migrations/0001_init.sql"), include_str!("../migrations/0002_routes.sql")];
+
+/// "Duplicate column name": somebody who was killed before writing the migration's number has added it.
+const COLUMN_IS_THERE: u16 = 1060;
 
 /// How long a process waits for another one that migrates, in seconds.
 const LOCK_WAIT_SECS: i32 = 600;
@@ -99,7 +103,7 @@ pub async fn migrate(connection: &mut MySqlConnection, server: Server) -> Result
     let done = schema_version(connection).await?;
     for (version, migration) in MIGRATIONS.iter().enumerate().skip(done) {
         for statement in statements(migration, server) {
-            run(connection, &statement).await?;
+            change(connection, &statement).await?;
         }
         let sql = "INSERT INTO posthaste_schema (version, applied_at) VALUES (?, UTC_TIMESTAMP(3))";
         sqlx::query(sql).bind(number(version + 1)).execute(&mut *connection).await.map_err(from_sqlx)?;
@@ -131,6 +135,15 @@ fn statements(migration: &str, server: Server) -> Vec<String> {
         .map(|text| text.trim_end_matches(';').to_owned())
         .filter(|text| !text.is_empty())
         .collect()
+}
+
+/// Statements that add columns cannot say "if not there" on MySQL. They are done as a whole or not at all, so that one
+/// column which is there already means that all of the statement was done.
+async fn change(connection: &mut MySqlConnection, sql: &str) -> Result<(), StoreError> {
+    match sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await {
+        Err(error) if number_of(&error) == Some(COLUMN_IS_THERE) => Ok(()),
+        changed => changed.map(|_| ()).map_err(from_sqlx),
+    }
 }
 
 async fn run(connection: &mut MySqlConnection, sql: &str) -> Result<(), StoreError> {
@@ -208,7 +221,10 @@ mod tests {
             for statement in statements(migration, Server::Mysql) {
                 let repeatable =
                     ["CREATE TABLE IF NOT EXISTS ", "CREATE OR REPLACE SQL SECURITY INVOKER VIEW "];
-                assert!(repeatable.iter().any(|start| statement.starts_with(start)), "{statement}");
+                let is_repeatable = repeatable.iter().any(|start| statement.starts_with(start));
+                // Fails when it is done again, before it has changed anything.
+                let adds_columns = statement.starts_with("ALTER TABLE ") && statement.contains("ADD COLUMN ");
+                assert!(is_repeatable || adds_columns, "{statement}");
             }
         }
     }

@@ -116,6 +116,7 @@ struct Leased {
     attempts: u32,
     unfinished_starts: u32,
     lease_until: Option<Timestamp>,
+    route: String,
 }
 
 impl Leased {
@@ -131,8 +132,8 @@ impl Leased {
 #[derive(Default)]
 struct Changes {
     outbox: Vec<Row>,
-    /// Back into the queue, and when they are due.
-    waiting: Vec<(EmailId, Timestamp)>,
+    /// Back into the queue.
+    waiting: Vec<Again>,
     ended: Vec<EmailId>,
     events: Vec<(EmailId, Event)>,
     /// Reports that came too late, by the number of their event.
@@ -176,7 +177,7 @@ async fn lock_leased(
     emails: &[EmailId],
 ) -> Result<HashMap<EmailId, Leased>, Fault> {
     let mut sql = QueryBuilder::<MySql>::new(
-        "SELECT o.id, o.status, o.fence, o.version, o.attempts, o.unfinished_starts, q.lease_until
+        "SELECT o.id, o.status, o.fence, o.version, o.attempts, o.unfinished_starts, o.route, q.lease_until
          FROM email_queue q FORCE INDEX (PRIMARY) STRAIGHT_JOIN email_outbox o ON o.id = q.email_id
          WHERE q.email_id IN ",
     );
@@ -191,6 +192,7 @@ async fn lock_leased(
             attempts: get(&row, "attempts")?,
             unfinished_starts: get(&row, "unfinished_starts")?,
             lease_until: optional_millis(&row, "lease_until")?,
+            route: get(&row, "route")?,
         };
         leased.insert(parsed(&row, "id")?, found);
     }
@@ -203,6 +205,7 @@ impl Changes {
         let starts = change
             .starts_given_back
             .map_or(0, |given_back| leased.unfinished_starts.saturating_sub(given_back));
+        let route = change.route.unwrap_or(&leased.route);
         self.outbox.push(Row {
             id,
             status: change.to,
@@ -213,13 +216,14 @@ impl Changes {
             failed_at: change.failed_at,
             dead_at: change.dead_at,
             now: settlement.now,
+            route: route.to_owned(),
             provider: change.provider.map(str::to_owned),
             provider_message_id: change.provider_message_id.map(str::to_owned),
             duration_ms: change.duration_ms,
             failure: change.failure.cloned(),
         });
         match change.due_at {
-            Some(due_at) => self.waiting.push((id, due_at)),
+            Some(due_at) => self.waiting.push(Again { id, route: route.to_owned(), due_at }),
             None => self.ended.push(id),
         }
         self.events.extend(settlement.events.iter().map(|event| (id, event.clone())));
@@ -264,6 +268,7 @@ struct Row {
     failed_at: Option<Timestamp>,
     dead_at: Option<Timestamp>,
     now: Timestamp,
+    route: String,
     provider: Option<String>,
     provider_message_id: Option<String>,
     duration_ms: Option<u64>,
@@ -275,7 +280,7 @@ async fn write_settled(connection: &mut MySqlConnection, rows: &[Row]) -> Result
     for rows in portions(rows) {
         let mut sql = QueryBuilder::<MySql>::new(format!(
             "INSERT INTO email_outbox ({UNCHANGED}, id, status, trouble, unfinished_starts, attempts, outcome_unknown,
-                 sent_at, failed_at, dead_at, updated_at, provider, provider_message_id, duration_ms,
+                 sent_at, failed_at, dead_at, updated_at, route, provider, provider_message_id, duration_ms,
                  last_failure_code, last_failure_category, last_failure_reason, last_failure_at) "
         ));
         sql.push_values(rows, |mut values, row| {
@@ -289,7 +294,8 @@ async fn write_settled(connection: &mut MySqlConnection, rows: &[Row]) -> Result
                 .push_bind(row.outcome_unknown)
                 .push_bind(row.sent_at.map(at))
                 .push_bind(row.failed_at.map(at));
-            values.push_bind(row.dead_at.map(at)).push_bind(at(row.now)).push_bind(&row.provider);
+            values.push_bind(row.dead_at.map(at)).push_bind(at(row.now));
+            values.push_bind(&row.route).push_bind(&row.provider);
             values.push_bind(&row.provider_message_id).push_bind(row.duration_ms);
             values.push_bind(failure.map(|failure| failure.code.as_str()));
             values.push_bind(failure.map(|failure| failure.category.as_str()));
@@ -300,7 +306,7 @@ async fn write_settled(connection: &mut MySqlConnection, rows: &[Row]) -> Result
                  at_provider = FALSE, unfinished_starts = VALUES(unfinished_starts), attempts = VALUES(attempts),
                  outcome_unknown = outcome_unknown OR VALUES(outcome_unknown),
                  sent_at = COALESCE(VALUES(sent_at), sent_at), failed_at = COALESCE(VALUES(failed_at), failed_at),
-                 dead_at = VALUES(dead_at), updated_at = VALUES(updated_at),
+                 dead_at = VALUES(dead_at), updated_at = VALUES(updated_at), route = VALUES(route),
                  provider = COALESCE(VALUES(provider), provider),
                  provider_message_id = COALESCE(VALUES(provider_message_id), provider_message_id),
                  duration_ms = COALESCE(VALUES(duration_ms), duration_ms),
@@ -314,16 +320,27 @@ async fn write_settled(connection: &mut MySqlConnection, rows: &[Row]) -> Result
     Ok(())
 }
 
+/// An email that waits again: by which route, and until when.
+struct Again {
+    id: EmailId,
+    route: String,
+    due_at: Timestamp,
+}
+
 /// As in [`write_begun`]: the rows are there and locked.
-async fn wait_again(connection: &mut MySqlConnection, waiting: &[(EmailId, Timestamp)]) -> Result<(), Fault> {
+async fn wait_again(connection: &mut MySqlConnection, waiting: &[Again]) -> Result<(), Fault> {
     for waiting in portions(waiting) {
         let mut sql = QueryBuilder::<MySql>::new(
-            "INSERT INTO email_queue (company_id, priority, expires_at, size_bytes, email_id, due_at) ",
+            "INSERT INTO email_queue (company_id, priority, expires_at, size_bytes, email_id, route, due_at) ",
         );
-        sql.push_values(waiting, |mut row, (id, due_at)| {
-            row.push("'', 0, 0, 0").push_bind(id.to_string()).push_bind(due_at.millis());
+        sql.push_values(waiting, |mut row, again| {
+            row.push("'', 0, 0, 0").push_bind(again.id.to_string());
+            row.push_bind(&again.route).push_bind(again.due_at.millis());
         });
-        sql.push(" ON DUPLICATE KEY UPDATE due_at = VALUES(due_at), lease_until = NULL, lease_owner = NULL");
+        sql.push(
+            " ON DUPLICATE KEY UPDATE route = VALUES(route), due_at = VALUES(due_at), lease_until = NULL,
+                 lease_owner = NULL",
+        );
         sql.build().execute(&mut *connection).await?;
     }
     Ok(())

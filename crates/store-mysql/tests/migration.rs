@@ -4,12 +4,17 @@ mod support;
 
 use std::time::Duration;
 
+use model::{Claim, EmailId, Verdict};
 use sqlx::{MySqlConnection, Row as _};
-use store::contract::stage::{a_company, stored};
-use store::{StoreError, Upkeep};
+use store::contract::stage::{a_company, a_worker, backlog, claim, request, settle, stored};
+use store::{ClaimRequest, Outbox as _, Routes, StoreError, Upkeep};
 use store_mysql::MysqlStore;
 use support::{Database, is_mariadb, run};
-use testkit::an_email;
+use testkit::{START, an_email, at_secs};
+
+const MIGRATIONS: [&str; 2] =
+    [include_str!("../migrations/0001_init.sql"), include_str!("../migrations/0002_routes.sql")];
+const ALL: [u32; MIGRATIONS.len()] = [1, 2];
 
 async fn versions(connection: &mut MySqlConnection) -> Vec<u32> {
     let rows =
@@ -31,15 +36,31 @@ async fn ten_open_an_empty_database_at_once() {
         store.check().await.expect("and is fit for work");
         store.close().await;
     }
-    assert_eq!(versions(&mut database.connect().await).await, [1], "it was made once");
+    assert_eq!(versions(&mut database.connect().await).await, ALL, "it was made once");
 }
 
-/// The statements of the first migration for this server.
-async fn statements(connection: &mut MySqlConnection) -> Vec<String> {
+/// The statements of a migration for this server.
+async fn statements(connection: &mut MySqlConnection, migration: &str) -> Vec<String> {
     let is_mariadb = is_mariadb(connection).await;
     let collation = if is_mariadb { "utf8mb4_nopad_bin" } else { "utf8mb4_0900_bin" };
-    let text = include_str!("../migrations/0001_init.sql").replace("{exact}", collation);
+    let text = migration.replace("{exact}", collation);
     text.split(";\n").map(str::trim).filter(|statement| !statement.is_empty()).map(str::to_owned).collect()
+}
+
+/// Does the first migrations whole, and so many statements of the next.
+async fn migrate_to(connection: &mut MySqlConnection, whole: usize, statements_of_next: usize) {
+    for (number, migration) in MIGRATIONS.iter().enumerate().take(whole + 1) {
+        let statements = statements(connection, migration).await;
+        let count = if number == whole { statements_of_next } else { statements.len() };
+        for statement in &statements[..count] {
+            run(connection, statement).await;
+        }
+        if number < whole {
+            let version = number + 1;
+            run(connection, &format!("INSERT INTO posthaste_schema VALUES ({version}, UTC_TIMESTAMP(3))"))
+                .await;
+        }
+    }
 }
 
 /// Tables with their columns and indexes, and views.
@@ -62,18 +83,23 @@ async fn a_migration_killed_after_any_statement_is_finished_by_the_next() {
     let whole = Database::new().await;
     whole.open().await.close().await;
     let expected = schema(&whole).await;
-    let count = statements(&mut whole.connect().await).await.len();
-    for done in [1, 2, 5, count / 2, count - 2, count - 1, count] {
+    let mut cases = Vec::new();
+    for (number, migration) in MIGRATIONS.iter().enumerate() {
+        let count = statements(&mut whole.connect().await, migration).await.len();
+        let interesting = (1..=count)
+            .filter(|&done| count < 5 || [1, 2, 5, count / 2].contains(&done) || done + 2 >= count);
+        cases.extend(interesting.map(|done| (number, done)));
+    }
+    for (number, done) in cases {
         let database = Database::new().await;
         let mut connection = database.connect().await;
-        for statement in &statements(&mut connection).await[..done] {
-            run(&mut connection, statement).await;
-        }
+        migrate_to(&mut connection, number, done).await;
         let store = database.open().await;
         let company = a_company(&store, "acme").await;
         stored(&store, an_email(company)).await;
-        assert_eq!(versions(&mut connection).await, [1], "after {done} of {count}");
-        assert_eq!(schema(&database).await, expected, "after {done} of {count}");
+        let case = format!("after {done} statements of migration {}", number + 1);
+        assert_eq!(versions(&mut connection).await, ALL, "{case}");
+        assert_eq!(schema(&database).await, expected, "{case}");
     }
 }
 
@@ -94,7 +120,54 @@ async fn a_migration_killed_in_the_middle_is_finished_by_the_next() {
     let store = database.open().await;
     let company = a_company(&store, "acme").await;
     stored(&store, an_email(company)).await;
-    assert_eq!(versions(&mut database.connect().await).await, [1]);
+    assert_eq!(versions(&mut database.connect().await).await, ALL);
+}
+
+/// Takes away what the second migration brought.
+const WITHOUT_ROUTES: [&str; 4] = [
+    "ALTER TABLE email_queue DROP INDEX queue_waiting, DROP COLUMN route,
+         ADD INDEX queue_waiting (company_id, priority, due_at, email_id)",
+    "ALTER TABLE email_outbox DROP COLUMN route",
+    "DROP TABLE provider_notes",
+    "DELETE FROM posthaste_schema WHERE version = 2",
+];
+
+/// What waits and what is in flight when the program is replaced by a newer one goes on, without a route until it is
+/// given one.
+#[tokio::test]
+async fn emails_of_the_first_schema_are_claimed() {
+    let database = Database::new().await;
+    let store = database.open().await;
+    let company = a_company(&store, "acme").await;
+    backlog(&store, company, 20, START).await;
+    let in_flight = claim(&store, START, 1).await.remove(0);
+    store.close().await;
+    let mut connection = database.connect().await;
+    for statement in WITHOUT_ROUTES {
+        run(&mut connection, statement).await;
+    }
+    let first = Database::new().await;
+    migrate_to(&mut first.connect().await, 1, 0).await;
+    assert_eq!(schema(&database).await, schema(&first).await, "this is the first schema");
+
+    let store = database.open().await;
+    assert_eq!(versions(&mut connection).await, ALL);
+    let worker = a_worker(&store).await;
+    let by = |routes| ClaimRequest { routes, ..request(worker, at_secs(1), 100) };
+    let claims = store.claim(by(Routes::Except(vec!["relay".into()]))).await.expect("claimed");
+    assert_eq!(claims.len(), 19);
+    assert!(claims.iter().all(|claim| claim.route.is_empty()));
+    let put_back = || Verdict::PutBack { due_at: at_secs(1), route: Some("relay".into()) };
+    let mut ids: Vec<EmailId> = Vec::new();
+    for claim in claims.iter().chain([&in_flight]) {
+        settle(&store, claim.guard, put_back(), at_secs(1)).await;
+        ids.push(claim.id());
+    }
+    let claims = store.claim(by(Routes::Only(vec!["relay".into()]))).await.expect("claimed");
+    let mut again: Vec<EmailId> = claims.iter().map(Claim::id).collect();
+    ids.sort_unstable();
+    again.sort_unstable();
+    assert_eq!(again, ids, "all of them wait by their route now");
 }
 
 #[tokio::test]
