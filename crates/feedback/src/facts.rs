@@ -134,7 +134,7 @@ impl Notes {
 
     /// A word from a provider's list, such as the type of a bounce.
     pub fn word(&mut self, name: &str, word: Option<&str>) {
-        self.put(name, word.map(|word| bounded(&mask_text(word), WORD_CHARS_MAX)));
+        self.put(name, word.map(|word| bounded(&mask_ips(&mask_text(word)), WORD_CHARS_MAX)));
     }
 
     /// A server's own words. They often quote addresses, also those of machines.
