@@ -13,6 +13,18 @@ pub struct Company {
     pub created_at: Timestamp,
     /// Set while the company is switched off: its keys are refused and its emails wait.
     pub disabled_at: Option<Timestamp>,
+    /// Set while its emails wait because they would harm everybody's standing with the providers.
+    pub pause: Option<Pause>,
+    /// When a person last ended a pause: what was before counts no more.
+    pub resumed_at: Option<Timestamp>,
+}
+
+/// Why a company's emails wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pause {
+    pub at: Timestamp,
+    /// For people.
+    pub reason: String,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -120,6 +120,8 @@ pub struct Wishes {
     pub retry_policy: Option<String>,
     pub on_unknown: Option<OnUnknown>,
     pub callback_url: Option<Secret<String>>,
+    /// It is an alert of ours, and must never lead to another.
+    pub is_alert: bool,
 }
 
 /// An email as it is accepted: everything the store needs to keep it safe.

@@ -46,12 +46,15 @@ event_kinds! {
     RetryRequested = "RETRY_REQUESTED",
     Replayed = "REPLAYED",
     DeadLetterDropped = "DEAD_LETTER_DROPPED",
+    SendReported = "SEND_REPORTED",
     Delivered = "DELIVERED",
     DeliveryDelayed = "DELIVERY_DELAYED",
     Bounced = "BOUNCED",
+    SoftBounced = "SOFT_BOUNCED",
     Complained = "COMPLAINED",
     Opened = "OPENED",
     Clicked = "CLICKED",
+    Reported = "REPORTED",
 }
 
 impl fmt::Display for EventKind {

@@ -80,6 +80,10 @@ id!(
     RecipientId
 );
 id!(
+    /// Something a company's admin is to hear of.
+    AlertId
+);
+id!(
     /// One run of one worker process; the owner of leases.
     WorkerId
 );

@@ -2,6 +2,7 @@
 //! masking. No I/O, no async, no back-end; everything else in the workspace is built on these types.
 
 pub mod address;
+pub mod alert;
 pub mod attempt;
 pub mod clock;
 pub mod company;
@@ -14,16 +15,19 @@ pub mod privacy;
 pub mod report;
 pub mod retry;
 pub mod status;
+pub mod suppression;
 
 pub use address::{Address, InvalidAddress, Mailbox};
+pub use alert::{Alert, AlertKind, AlertOutcome};
 pub use attempt::{Claim, Failure, Guard, Verdict};
 pub use clock::{Clock, SystemClock, Timestamp};
-pub use company::{ApiKey, Company, CompanySettings, KeyMode, Scope};
+pub use company::{ApiKey, Company, CompanySettings, KeyMode, Pause, Scope};
 pub use email::{Attachment, Content, Email, Entity, Envelope, NewEmail, OnUnknown, Recipient};
 pub use error_code::{Category, ErrorCode};
 pub use event::{Event, EventKind};
-pub use id::{CompanyId, EmailId, KeyId, RecipientId, WorkerId};
+pub use id::{AlertId, CompanyId, EmailId, KeyId, RecipientId, WorkerId};
 pub use privacy::Secret;
 pub use report::{Bounce, Report, ReportKind};
 pub use retry::RetryPolicy;
 pub use status::{IllegalMove, Move, Status};
+pub use suppression::{Suppression, SuppressionSource};

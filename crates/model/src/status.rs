@@ -46,6 +46,10 @@ pub enum Move {
     RetryNow,
     /// A person took it out of the dead letters.
     Replay,
+    /// The provider reported that it has it.
+    ReportSent,
+    /// The provider took it and reported that it did not send it after all.
+    ReportFailed,
     /// The provider reported it delivered.
     ReportDelivered,
     /// The provider reported that it bounced for good.
@@ -86,7 +90,10 @@ impl Status {
             (Accepted | Enqueued | RetryScheduled | Processing, Cancel) => Ok(Cancelled),
             (Enqueued | RetryScheduled, RetryNow) => Ok(Enqueued),
             (Failed, Replay) => Ok(Enqueued),
-            // A report proves that the mail left, whatever we believed, and never moves it backwards.
+            // A report proves what became of the mail, whatever we believed, and never moves it backwards; in whatever
+            // order reports come, they end in the same status.
+            (Enqueued | Processing | RetryScheduled, ReportSent) => Ok(Sent),
+            (Enqueued | Processing | RetryScheduled | Sent, ReportFailed) => Ok(Failed),
             (Enqueued | Processing | RetryScheduled | Sent | Failed | Expired, ReportDelivered) => {
                 Ok(Delivered)
             }
@@ -131,7 +138,7 @@ impl Status {
 }
 
 impl Move {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::IntakePassed,
         Self::IntakeFailed,
         Self::Claim,
@@ -143,6 +150,8 @@ impl Move {
         Self::Cancel,
         Self::RetryNow,
         Self::Replay,
+        Self::ReportSent,
+        Self::ReportFailed,
         Self::ReportDelivered,
         Self::ReportBounced,
         Self::ReportComplained,
@@ -193,10 +202,10 @@ mod tests {
         }
         let expected = "\
 ACCEPTED: IntakePassed>ENQUEUED IntakeFailed>INVALID Expire>EXPIRED Cancel>CANCELLED
-ENQUEUED: Claim>PROCESSING Expire>EXPIRED Cancel>CANCELLED RetryNow>ENQUEUED ReportDelivered>DELIVERED ReportBounced>BOUNCED ReportComplained>COMPLAINED
-PROCESSING: Send>SENT Defer>RETRY_SCHEDULED Fail>FAILED Release>ENQUEUED Expire>EXPIRED Cancel>CANCELLED ReportDelivered>DELIVERED ReportBounced>BOUNCED ReportComplained>COMPLAINED
-RETRY_SCHEDULED: Claim>PROCESSING Fail>FAILED Expire>EXPIRED Cancel>CANCELLED RetryNow>ENQUEUED ReportDelivered>DELIVERED ReportBounced>BOUNCED ReportComplained>COMPLAINED
-SENT: ReportDelivered>DELIVERED ReportBounced>BOUNCED ReportComplained>COMPLAINED
+ENQUEUED: Claim>PROCESSING Expire>EXPIRED Cancel>CANCELLED RetryNow>ENQUEUED ReportSent>SENT ReportFailed>FAILED ReportDelivered>DELIVERED ReportBounced>BOUNCED ReportComplained>COMPLAINED
+PROCESSING: Send>SENT Defer>RETRY_SCHEDULED Fail>FAILED Release>ENQUEUED Expire>EXPIRED Cancel>CANCELLED ReportSent>SENT ReportFailed>FAILED ReportDelivered>DELIVERED ReportBounced>BOUNCED ReportComplained>COMPLAINED
+RETRY_SCHEDULED: Claim>PROCESSING Fail>FAILED Expire>EXPIRED Cancel>CANCELLED RetryNow>ENQUEUED ReportSent>SENT ReportFailed>FAILED ReportDelivered>DELIVERED ReportBounced>BOUNCED ReportComplained>COMPLAINED
+SENT: ReportFailed>FAILED ReportDelivered>DELIVERED ReportBounced>BOUNCED ReportComplained>COMPLAINED
 DELIVERED: ReportBounced>BOUNCED ReportComplained>COMPLAINED
 BOUNCED: ReportComplained>COMPLAINED
 COMPLAINED: 

@@ -208,6 +208,8 @@ fn company(row: &MySqlRow) -> Result<Company, StoreError> {
         settings: settings.ok_or_else(|| StoreError::Broken("a company's settings cannot be read".into()))?,
         created_at: moment(row, "created_at")?,
         disabled_at: optional_moment(row, "disabled_at")?,
+        pause: None,
+        resumed_at: None,
     })
 }
 

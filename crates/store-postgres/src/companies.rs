@@ -191,6 +191,8 @@ fn company(row: &PgRow) -> Result<Company, StoreError> {
         settings: settings_codec::decode(get(row, "settings")?).ok_or_else(unreadable)?,
         created_at: moment(row, "created_at")?,
         disabled_at: optional_moment(row, "disabled_at")?,
+        pause: None,
+        resumed_at: None,
     })
 }
 

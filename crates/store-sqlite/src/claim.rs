@@ -352,7 +352,8 @@ fn room(
     type Limits = (u32, Option<u32>, Option<u32>, bool);
     let limits: Option<Limits> = connection
         .prepare_cached(
-            "SELECT weight, concurrency_max, rate_per_sec, disabled_at IS NOT NULL FROM companies WHERE id = ?1",
+            "SELECT weight, concurrency_max, rate_per_sec, disabled_at IS NOT NULL OR paused_at IS NOT NULL
+             FROM companies WHERE id = ?1",
         )
         .and_then(|mut statement| {
             statement

@@ -1,14 +1,15 @@
 //! Companies and their keys.
 
 use async_trait::async_trait;
-use model::{ApiKey, Company, CompanyId, KeyId, KeyMode, Scope, Timestamp};
+use model::{ApiKey, Company, CompanyId, KeyId, KeyMode, Pause, Scope, Timestamp};
 use rusqlite::{Connection, Row};
 use store::{Companies, StoreError, settings_codec};
 
 use crate::SqliteStore;
 use crate::error::from_sqlite;
 
-const COMPANY_COLUMNS: &str = "id, name, settings, created_at, disabled_at";
+const COMPANY_COLUMNS: &str =
+    "id, name, settings, created_at, disabled_at, paused_at, pause_reason, resumed_at";
 const KEY_COLUMNS: &str =
     "id, company_id, mode, scopes, label, hash, prefix, created_at, expires_at, revoked_at, last_used_at";
 
@@ -41,6 +42,24 @@ impl Companies for SqliteStore {
             write_company(connection, write, &company)
         };
         self.writer.run(move |work| run(work.connection)).await
+    }
+
+    async fn pause_company(&self, id: CompanyId, pause: Pause) -> Result<bool, StoreError> {
+        let sql =
+            "UPDATE companies SET paused_at = ?2, pause_reason = ?3 WHERE id = ?1 AND paused_at IS NULL";
+        let bound = (id.to_string(), pause.at.millis(), pause.reason);
+        let changed =
+            self.writer.run(move |work| work.connection.execute(sql, bound).map_err(from_sqlite)).await?;
+        Ok(changed > 0)
+    }
+
+    async fn resume_company(&self, id: CompanyId, now: Timestamp) -> Result<bool, StoreError> {
+        let sql = "UPDATE companies SET paused_at = NULL, pause_reason = NULL, resumed_at = ?2
+                   WHERE id = ?1 AND paused_at IS NOT NULL";
+        let bound = (id.to_string(), now.millis());
+        let changed =
+            self.writer.run(move |work| work.connection.execute(sql, bound).map_err(from_sqlite)).await?;
+        Ok(changed > 0)
     }
 
     async fn company(&self, id: CompanyId) -> Result<Option<Company>, StoreError> {
@@ -173,12 +192,16 @@ fn company(row: &Row<'_>) -> rusqlite::Result<Option<Company>> {
     let id: String = row.get("id")?;
     let settings: String = row.get("settings")?;
     let (Ok(id), Some(settings)) = (id.parse(), settings_codec::decode(&settings)) else { return Ok(None) };
+    let paused_at = row.get::<_, Option<i64>>("paused_at")?.map(Timestamp::from_millis);
+    let reason: Option<String> = row.get("pause_reason")?;
     Ok(Some(Company {
         id,
         name: row.get("name")?,
         settings,
         created_at: Timestamp::from_millis(row.get("created_at")?),
         disabled_at: row.get::<_, Option<i64>>("disabled_at")?.map(Timestamp::from_millis),
+        pause: paused_at.map(|at| Pause { at, reason: reason.unwrap_or_default() }),
+        resumed_at: row.get::<_, Option<i64>>("resumed_at")?.map(Timestamp::from_millis),
     }))
 }
 

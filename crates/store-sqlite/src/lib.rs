@@ -4,11 +4,13 @@
 //! that is waiting into one transaction (group commit). `reader` answers questions beside it. The roles of the
 //! port are in files of their own names; `claim` and `settle` are the hot half of the outbox.
 
+mod alerts;
 mod claim;
 mod companies;
 mod counts;
 mod dead_letters;
 mod error;
+mod feedback;
 mod intake;
 mod lookup;
 mod outbox;
@@ -19,6 +21,9 @@ mod recipients;
 mod row;
 mod schema;
 mod settle;
+mod suppressions;
+mod tallies;
+mod templates;
 mod upkeep;
 mod writer;
 

@@ -61,7 +61,7 @@ fn email(connection: &Connection, company: CompanyId, id: EmailId) -> Result<Opt
     Ok(rows.next().map_err(from_sqlite)?.map(row::record).transpose()?.map(Record::email))
 }
 
-fn seq_of(connection: &Connection, company: CompanyId, id: EmailId) -> Result<Option<i64>, StoreError> {
+pub fn seq_of(connection: &Connection, company: CompanyId, id: EmailId) -> Result<Option<i64>, StoreError> {
     connection
         .prepare_cached("SELECT seq FROM email_outbox WHERE id = ?1 AND company_id = ?2")
         .and_then(|mut statement| {

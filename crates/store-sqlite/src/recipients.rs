@@ -6,7 +6,7 @@ use model::{Address, CompanyId, Content, Event, EventKind, NewEmail, RecipientId
 use rusqlite::{Connection, OptionalExtension};
 use store::detail::Detail;
 use store::erasure::{self, ERASED_ADDRESS, ERASED_SUBJECT};
-use store::{Erased, RecipientRecord, Recipients, StoreError, content_codec};
+use store::{Cursor, Erased, Page, RecipientRecord, Recipients, StoreError, content_codec};
 
 use crate::error::from_sqlite;
 use crate::writer::Work;
@@ -22,6 +22,16 @@ impl Recipients for SqliteStore {
         self.reader.run(move |connection| recipient(connection, company, id)).await
     }
 
+    async fn recipients(
+        &self,
+        company: CompanyId,
+        after: Option<&Cursor>,
+        limit: u32,
+    ) -> Result<Page<RecipientRecord>, StoreError> {
+        let before = after.map_or_else(|| END_OF_IDS.to_owned(), |cursor| cursor.0.clone());
+        self.reader.run(move |connection| list(connection, company, &before, limit)).await
+    }
+
     async fn erase(
         &self,
         company: CompanyId,
@@ -32,6 +42,33 @@ impl Recipients for SqliteStore {
         let address = address.clone();
         self.writer.run(move |work| erase(work, company, &address, now, limit)).await
     }
+}
+
+/// Behind every id.
+const END_OF_IDS: &str = "~";
+
+fn list(
+    connection: &Connection,
+    company: CompanyId,
+    before: &str,
+    limit: u32,
+) -> Result<Page<RecipientRecord>, StoreError> {
+    let rows: Vec<(String, String, Option<String>)> = connection
+        .prepare_cached(
+            "SELECT id, email, external_id FROM recipients INDEXED BY recipients_by_company
+             WHERE company_id = ?1 AND deleted_at IS NULL AND id < ?2 ORDER BY id DESC LIMIT ?3",
+        )
+        .and_then(|mut statement| {
+            let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+            statement.query_map((company.to_string(), before, limit), read)?.collect()
+        })
+        .map_err(from_sqlite)?;
+    let next = rows.last().filter(|_| rows.len() == limit as usize).map(|(id, ..)| Cursor(id.clone()));
+    let record = |(id, email, external_id): (String, String, Option<String>)| {
+        let id = id.parse().map_err(|_| StoreError::Broken("a recipient's id cannot be read".into()))?;
+        Ok(RecipientRecord { id, email: Address::trusted(email), external_id, deleted_at: None })
+    };
+    Ok(Page { items: rows.into_iter().map(record).collect::<Result<_, StoreError>>()?, next })
 }
 
 fn recipient(
@@ -154,7 +191,24 @@ fn erase(
         )
         .map_err(from_sqlite)?;
     erased.recipients = changed as u64;
+    erase_traces(work.connection, company, address).map_err(from_sqlite)?;
     Ok(erased)
+}
+
+/// What is kept by address besides the emails. Counts stay: where the address stood there is one of nobody.
+fn erase_traces(connection: &Connection, company: CompanyId, address: &Address) -> rusqlite::Result<()> {
+    let company = company.to_string();
+    let lower = address.expose().to_ascii_lowercase();
+    for sql in [
+        "DELETE FROM address_failures WHERE company_id = ?1 AND address = ?2",
+        "DELETE FROM problems WHERE company_id = ?1 AND address = ?2",
+        "DELETE FROM alerts WHERE company_id = ?1 AND (subject = ?2 OR lower(address) = ?2)",
+        "UPDATE entity_recipients SET address = 'erased:' || hex(randomblob(16))
+         WHERE company_id = ?1 AND address = ?2",
+    ] {
+        connection.execute(sql, (&company, &lower))?;
+    }
+    Ok(())
 }
 
 struct Found {
@@ -178,7 +232,8 @@ fn emails_naming(
                AND (to_email = ?2
                     OR EXISTS (SELECT 1 FROM json_each(detail, '$.cc') WHERE lower(value) = ?3)
                     OR EXISTS (SELECT 1 FROM json_each(detail, '$.bcc') WHERE lower(value) = ?3)
-                    OR instr(lower(coalesce(json_extract(detail, '$.replyTo'), '')), ?3) > 0)
+                    OR lower(json_extract(detail, '$.replyTo')) = ?3
+                    OR instr(lower(coalesce(json_extract(detail, '$.replyTo'), '')), '<' || ?3 || '>') > 0)
              LIMIT ?4",
         )
         .map_err(from_sqlite)?;
@@ -215,6 +270,16 @@ fn erase_email(connection: &Connection, email: &Found, address: &Address) -> Res
     if email.is_to || is_raw(connection, email.seq)? {
         connection.execute("DELETE FROM contents WHERE email_seq = ?1", [email.seq]).map_err(from_sqlite)?;
     }
+    // The providers' words name the person.
+    connection
+        .execute("UPDATE reports SET payload = x'' WHERE email_seq = ?1", [email.seq])
+        .map_err(from_sqlite)?;
+    connection
+        .execute(
+            "DELETE FROM recipient_states WHERE email_seq = ?1 AND address = ?2",
+            (email.seq, address.expose()),
+        )
+        .map_err(from_sqlite)?;
     connection
         .execute("UPDATE email_outbox SET detail = ?2 WHERE seq = ?1", (email.seq, detail.encode()))
         .map_err(from_sqlite)?;

@@ -81,6 +81,14 @@ pub fn record(row: &Row<'_>) -> Result<Record, StoreError> {
     })
 }
 
+/// The row that must be there.
+pub fn at(connection: &Connection, seq: i64) -> Result<Record, StoreError> {
+    let sql = format!("SELECT {COLUMNS} FROM email_outbox WHERE seq = ?1");
+    let mut statement = connection.prepare_cached(&sql).map_err(from_sqlite)?;
+    let mut rows = statement.query([seq]).map_err(from_sqlite)?;
+    rows.next().map_err(from_sqlite)?.map_or_else(|| Err(damaged("row")), record)
+}
+
 fn last_failure(row: &Row<'_>) -> Result<Option<LastFailure>, StoreError> {
     let Some(code) = get::<Option<String>>(row, "last_failure_code")? else {
         return Ok(None);

@@ -13,6 +13,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_init.sql"),
     include_str!("../migrations/0002_ended.sql"),
     include_str!("../migrations/0003_routes.sql"),
+    include_str!("../migrations/0004_feedback.sql"),
 ];
 
 /// "Post" in ASCII: tells our files from other SQLite databases.
@@ -58,7 +59,7 @@ fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     // What is erased is overwritten, not only unlinked.
     connection.pragma_update(None, "secure_delete", "ON")?;
-    connection.set_prepared_statement_cache_capacity(128);
+    connection.set_prepared_statement_cache_capacity(256);
     Ok(())
 }
 

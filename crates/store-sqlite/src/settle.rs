@@ -1,16 +1,15 @@
 //! From the start of an attempt to its recorded end: every write here names status, fence and version.
 
 use model::attempt::LostLease;
-use model::{EmailId, Guard, Status, Timestamp, WorkerId};
+use model::{Address, EmailId, Guard, Status, Timestamp, WorkerId};
 use rusqlite::{Connection, OptionalExtension};
 use store::change::{Change, late_result};
 use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
 
-use crate::SqliteStore;
 use crate::error::from_sqlite;
 use crate::owners::Owners;
-use crate::row;
 use crate::writer::Work;
+use crate::{SqliteStore, alerts, row};
 
 pub fn begin(work: &mut Work<'_>, start: &AttemptStart) -> Result<Begun, StoreError> {
     let Guard { id, fence, version } = start.guard;
@@ -43,7 +42,20 @@ pub fn settle(work: &mut Work<'_>, settlement: &Settlement) -> Result<Settled, S
     };
     work.counts.moved(Status::Processing, change.to);
     row::add_events(work.connection, seq, &settlement.events)?;
+    if let (Status::Failed, Some(failure)) = (change.to, change.failure) {
+        count_failure(work.connection, seq, failure.code.as_str(), settlement.now)?;
+    }
     Ok(Settled::Done(change.to))
+}
+
+/// An email that is given up counts against its address, unless it is an alert of ours.
+fn count_failure(connection: &Connection, seq: i64, code: &str, now: Timestamp) -> Result<(), StoreError> {
+    let record = row::at(connection, seq)?;
+    if record.detail.wishes.is_alert {
+        return Ok(());
+    }
+    let address = Address::trusted(record.to_email.clone());
+    alerts::count_failure(connection, &record, &address, code, now)
 }
 
 /// Changes the row if it is still as the worker knew it; `None` when it is not. The common end, a success, has a

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
+use model::alert::FAILURES_WITHIN;
 use model::{Status, Timestamp, WorkerId};
 use rusqlite::{Connection, OptionalExtension};
 use store::{Pruned, QueueStats, Retention, StoreError, Upkeep};
@@ -130,7 +131,38 @@ fn prune(
              SELECT company_id, key FROM idempotency_keys WHERE keep_until <= ?1 ORDER BY keep_until LIMIT ?2)",
         (now.millis(), limit),
     )?;
+    prune_traces(work.connection, retention, now, limit)?;
     Ok(pruned)
+}
+
+/// What is kept beside the emails, for no longer than they are; failures for as long as they count.
+fn prune_traces(
+    connection: &Connection,
+    retention: &Retention,
+    now: Timestamp,
+    limit: u32,
+) -> Result<(), StoreError> {
+    let old = now.minus(retention.emails).millis();
+    let counted = now.minus(FAILURES_WITHIN).millis();
+    for (sql, until) in [
+        (
+            "DELETE FROM address_failures WHERE (company_id, address, at, email_id) IN (
+                 SELECT company_id, address, at, email_id FROM address_failures WHERE at <= ?1 LIMIT ?2)",
+            counted,
+        ),
+        (
+            "DELETE FROM reports WHERE id IN (
+                 SELECT id FROM reports WHERE report IS NOT NULL AND received_at <= ?1 LIMIT ?2)",
+            old,
+        ),
+        (
+            "DELETE FROM alerts WHERE seq IN (SELECT seq FROM alerts WHERE created_at <= ?1 ORDER BY seq LIMIT ?2)",
+            old,
+        ),
+    ] {
+        execute(connection, sql, (until, limit))?;
+    }
+    Ok(())
 }
 
 enum Ended {
@@ -176,6 +208,8 @@ fn delete_email(work: &mut Work<'_>, email: &Old) -> Result<(), StoreError> {
         "DELETE FROM contents WHERE email_seq = ?1",
         "DELETE FROM events WHERE email_seq = ?1",
         "DELETE FROM email_tags WHERE email_seq = ?1",
+        "DELETE FROM reports WHERE email_seq = ?1",
+        "DELETE FROM recipient_states WHERE email_seq = ?1",
         "DELETE FROM email_outbox WHERE seq = ?1",
     ] {
         execute(work.connection, sql, [email.seq])?;

@@ -1,7 +1,7 @@
 //! Companies and their keys.
 
 use async_trait::async_trait;
-use model::{ApiKey, Company, CompanyId, KeyId, Timestamp};
+use model::{ApiKey, Company, CompanyId, KeyId, Pause, Timestamp};
 
 use crate::StoreError;
 
@@ -10,8 +10,16 @@ pub trait Companies: Send + Sync {
     /// `Exists` when the name is taken.
     async fn add_company(&self, company: Company) -> Result<(), StoreError>;
 
-    /// Replaces name, settings and whether it is switched off. `false` when there is no such company.
+    /// Replaces name, settings and whether it is switched off, but not whether it is paused. `false` when there is no such
+    /// company.
     async fn update_company(&self, company: Company) -> Result<bool, StoreError>;
+
+    /// Pauses a company: none of its emails is claimed until it is resumed. `false` when there is none, or it is paused
+    /// already.
+    async fn pause_company(&self, _id: CompanyId, _pause: Pause) -> Result<bool, StoreError> { Err(StoreError::Broken("TODO".into())) }
+
+    /// Ends a pause; `false` when there is none.
+    async fn resume_company(&self, _id: CompanyId, _now: Timestamp) -> Result<bool, StoreError> { Err(StoreError::Broken("TODO".into())) }
 
     async fn company(&self, id: CompanyId) -> Result<Option<Company>, StoreError>;
 

@@ -91,6 +91,7 @@ impl Detail {
         put("retryPolicy", json!(self.wishes.retry_policy));
         put("onUnknown", json!(self.wishes.on_unknown.map(OnUnknown::as_str)));
         put("callbackUrl", json!(self.wishes.callback_url.as_ref().map(Secret::expose)));
+        put("isAlert", json!(self.wishes.is_alert.then_some(true)));
         Value::Object(json).to_string()
     }
 
@@ -120,6 +121,7 @@ impl Detail {
                 retry_policy: text_of("retryPolicy"),
                 on_unknown: text_of("onUnknown").and_then(|text| OnUnknown::parse(&text)),
                 callback_url: text_of("callbackUrl").map(Secret::new),
+                is_alert: json.get("isAlert").is_some_and(|is_alert| *is_alert == true),
             },
         })
     }

@@ -2,32 +2,41 @@
 //! There is no begin and commit here, since not every store could offer them. Reads take the company first.
 //! `contract` (feature `contract`) holds the laws every store must pass.
 
+pub mod alerts;
 pub mod companies;
 pub mod dead_letters;
 pub mod error;
+pub mod feedback;
 pub mod lookup;
 pub mod outbox;
 pub mod providers;
 pub mod recipients;
+pub mod suppressions;
+pub mod tallies;
+pub mod templates;
 pub mod upkeep;
 
 // What the back-ends share, so that each holds little more than its own statements.
 pub mod change;
+pub mod consequence;
 pub mod content_codec;
 pub mod detail;
 pub mod erasure;
 pub mod fairness;
 pub mod group;
 pub mod record;
+pub mod report_codec;
 pub mod settings_codec;
 pub mod starts;
 
 #[cfg(feature = "contract")]
 pub mod contract;
 
+pub use alerts::{Alerts, Problem};
 pub use companies::Companies;
 pub use dead_letters::{DeadLetterFilter, DeadLetters, ReplayCount};
 pub use error::StoreError;
+pub use feedback::{Feedback, KeptReport, RecipientState, ReportArrival, Reported};
 pub use lookup::{Cursor, EmailFilter, Lookup, Page};
 pub use outbox::{
     Acceptance, Accepted, AttemptStart, Begun, Cancelled, ClaimRequest, IdempotencyKey, IntakeItem,
@@ -35,6 +44,9 @@ pub use outbox::{
 };
 pub use providers::{ProviderNote, Providers};
 pub use recipients::{Erased, RecipientRecord, Recipients};
+pub use suppressions::Suppressions;
+pub use tallies::{DayTally, EntityRecord, EntityTally, Tallies};
+pub use templates::{StoredTemplate, Templates};
 pub use upkeep::{Pruned, QueueStats, Retention, Upkeep, Weakness};
 
 /// Everything a store does.

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use model::{Address, CompanyId, RecipientId, Timestamp};
 
-use crate::StoreError;
+use crate::{Cursor, Page, StoreError};
 
 #[async_trait]
 pub trait Recipients: Send + Sync {
@@ -13,9 +13,17 @@ pub trait Recipients: Send + Sync {
         id: RecipientId,
     ) -> Result<Option<RecipientRecord>, StoreError>;
 
+    /// Those that are not deleted, the latest known first.
+    async fn recipients(
+        &self,
+        _company: CompanyId,
+        _after: Option<&Cursor>,
+        _limit: u32,
+    ) -> Result<Page<RecipientRecord>, StoreError> { Err(StoreError::Broken("TODO".into())) }
+
     /// Removes a person's addresses, names and content from everything of the company, and keeps the counts:
     /// finished emails lose their content, waiting ones are cancelled first, those at a provider right now are
-    /// counted as `pending`. Works in small batches; call again while `more`.
+    /// counted as `pending`. That the person is not to be written to (a suppression) stays known. Works in small batches; call again while `more`.
     async fn erase(
         &self,
         company: CompanyId,

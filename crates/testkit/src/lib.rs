@@ -61,6 +61,8 @@ pub fn a_company(name: &str) -> Company {
         settings: CompanySettings::default(),
         created_at: START,
         disabled_at: None,
+        pause: None,
+        resumed_at: None,
     }
 }
 
@@ -153,6 +155,7 @@ pub fn a_full_email(company: CompanyId) -> NewEmail {
             retry_policy: Some("patient".into()),
             on_unknown: Some(OnUnknown::Hold),
             callback_url: Some(Secret::new("https://example.com/hook?token=x".into())),
+            is_alert: true,
         },
         content: Content::Composed {
             html: "<p>Olá <b>Ana</b></p>".into(),

@@ -124,6 +124,7 @@ pub fn options(form: &mut Form<'_>, now: Timestamp) -> Options {
             retry_policy: line(form, "retryPolicy", WORD_LENGTH_MAX),
             on_unknown: form.choice("onUnknown", &["retry", "hold"], OnUnknown::parse),
             callback_url: url::read(form, "callbackUrl").map(Secret::new),
+            is_alert: false,
         },
     }
 }

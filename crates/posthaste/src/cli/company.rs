@@ -80,6 +80,8 @@ async fn add(session: &Session, args: AddArgs) -> anyhow::Result<()> {
         },
         created_at: now,
         disabled_at: None,
+        pause: None,
+        resumed_at: None,
     };
     let store = session.store_or_new().await?;
     store.add_company(company.clone()).await?;

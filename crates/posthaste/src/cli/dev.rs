@@ -99,6 +99,8 @@ async fn company(session: &Session, store: &dyn Store) -> anyhow::Result<Company
         settings: CompanySettings::default(),
         created_at: now,
         disabled_at: None,
+        pause: None,
+        resumed_at: None,
     };
     match store.add_company(company.clone()).await {
         Ok(()) => Ok(company),

@@ -36,6 +36,8 @@ pub async fn add(State(state): State<ApiState>, request: Request) -> Result<Resp
         settings: CompanySettings::default(),
         created_at: now,
         disabled_at: None,
+        pause: None,
+        resumed_at: None,
     };
     let has_name = body.get("name").is_some_and(|name| !name.is_null());
     let company = match settings::apply(&state.desk.gateway, blank, body, now) {

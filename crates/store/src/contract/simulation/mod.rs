@@ -173,7 +173,15 @@ impl<'a> Simulation<'a> {
         ];
         for (settings, name) in settings.into_iter().zip(["plain", "narrow", "slow"]) {
             let id = CompanyId::from_parts(START, self.dice.random());
-            let company = Company { id, name: name.into(), settings, created_at: START, disabled_at: None };
+            let company = Company {
+                id,
+                name: name.into(),
+                settings,
+                created_at: START,
+                disabled_at: None,
+                pause: None,
+                resumed_at: None,
+            };
             self.store.add_company(company.clone()).await.map_err(failed)?;
             self.model.companies.push(company);
         }
