@@ -19,7 +19,9 @@ pub trait Recipients: Send + Sync {
         _company: CompanyId,
         _after: Option<&Cursor>,
         _limit: u32,
-    ) -> Result<Page<RecipientRecord>, StoreError> { Err(StoreError::Broken("TODO".into())) }
+    ) -> Result<Page<RecipientRecord>, StoreError> {
+        Err(StoreError::Broken("TODO".into()))
+    }
 
     /// Removes a person's addresses, names and content from everything of the company, and keeps the counts:
     /// finished emails lose their content, waiting ones are cancelled first, those at a provider right now are
