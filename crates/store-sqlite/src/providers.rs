@@ -4,22 +4,16 @@ use async_trait::async_trait;
 use model::Timestamp;
 use rusqlite::{Connection, OptionalExtension};
 use store::starts::{PROVIDER_SECOND, Starts};
-use store::{ProviderNote, Providers, StoreError};
+use store::{ProviderNote, Providers, StartsWish, StoreError};
 
 use crate::SqliteStore;
 use crate::error::from_sqlite;
 
 #[async_trait]
 impl Providers for SqliteStore {
-    async fn take_starts(
-        &self,
-        provider: &str,
-        wanted: u32,
-        per_sec: u32,
-        now: Timestamp,
-    ) -> Result<u32, StoreError> {
+    async fn take_starts(&self, provider: &str, wish: StartsWish, now: Timestamp) -> Result<u32, StoreError> {
         let provider = provider.to_owned();
-        let take = move |connection: &Connection| take_starts(connection, &provider, wanted, per_sec, now);
+        let take = move |connection: &Connection| take_starts(connection, &provider, wish, now);
         self.writer.run(move |work| take(work.connection).map_err(from_sqlite)).await
     }
 
@@ -51,8 +45,7 @@ impl Providers for SqliteStore {
 fn take_starts(
     connection: &Connection,
     provider: &str,
-    wanted: u32,
-    per_sec: u32,
+    wish: StartsWish,
     now: Timestamp,
 ) -> rusqlite::Result<u32> {
     let text: Option<String> = connection
@@ -60,7 +53,7 @@ fn take_starts(
         .query_row([provider], |row| row.get(0))
         .optional()?;
     let mut starts = Starts::recent(&text.unwrap_or_default(), now, PROVIDER_SECOND);
-    let taken = wanted.min(per_sec.saturating_sub(starts.count()));
+    let taken = wish.granted(starts.count());
     if taken > 0 {
         starts.add(now, taken);
         connection

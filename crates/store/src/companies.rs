@@ -16,14 +16,10 @@ pub trait Companies: Send + Sync {
 
     /// Pauses a company: none of its emails is claimed until it is resumed. `false` when there is none, or it is paused
     /// already.
-    async fn pause_company(&self, _id: CompanyId, _pause: Pause) -> Result<bool, StoreError> {
-        Err(StoreError::Broken("TODO".into()))
-    }
+    async fn pause_company(&self, id: CompanyId, pause: Pause) -> Result<bool, StoreError>;
 
     /// Ends a pause; `false` when there is none.
-    async fn resume_company(&self, _id: CompanyId, _now: Timestamp) -> Result<bool, StoreError> {
-        Err(StoreError::Broken("TODO".into()))
-    }
+    async fn resume_company(&self, id: CompanyId, now: Timestamp) -> Result<bool, StoreError>;
 
     async fn company(&self, id: CompanyId) -> Result<Option<Company>, StoreError>;
 

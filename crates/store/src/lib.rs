@@ -42,7 +42,7 @@ pub use outbox::{
     Acceptance, Accepted, AttemptStart, Begun, Cancelled, ClaimRequest, IdempotencyKey, IntakeItem,
     IntakeVerdict, Outbox, RetriedNow, Routes, Settled, SettledBy, Settlement,
 };
-pub use providers::{ProviderNote, Providers};
+pub use providers::{ProviderNote, Providers, StartsWish};
 pub use recipients::{Erased, RecipientRecord, Recipients};
 pub use suppressions::Suppressions;
 pub use tallies::{DayTally, EntityRecord, EntityTally, Tallies};
@@ -50,6 +50,34 @@ pub use templates::{StoredTemplate, Templates};
 pub use upkeep::{Pruned, QueueStats, Retention, Upkeep, Weakness};
 
 /// Everything a store does.
-pub trait Store: Outbox + Lookup + DeadLetters + Companies + Recipients + Providers + Upkeep {}
+pub trait Store:
+    Outbox
+    + Lookup
+    + DeadLetters
+    + Companies
+    + Recipients
+    + Providers
+    + Feedback
+    + Suppressions
+    + Alerts
+    + Templates
+    + Tallies
+    + Upkeep
+{
+}
 
-impl<T: Outbox + Lookup + DeadLetters + Companies + Recipients + Providers + Upkeep> Store for T {}
+impl<T> Store for T where
+    T: Outbox
+        + Lookup
+        + DeadLetters
+        + Companies
+        + Recipients
+        + Providers
+        + Feedback
+        + Suppressions
+        + Alerts
+        + Templates
+        + Tallies
+        + Upkeep
+{
+}

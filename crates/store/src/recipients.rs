@@ -16,12 +16,10 @@ pub trait Recipients: Send + Sync {
     /// Those that are not deleted, the latest known first.
     async fn recipients(
         &self,
-        _company: CompanyId,
-        _after: Option<&Cursor>,
-        _limit: u32,
-    ) -> Result<Page<RecipientRecord>, StoreError> {
-        Err(StoreError::Broken("TODO".into()))
-    }
+        company: CompanyId,
+        after: Option<&Cursor>,
+        limit: u32,
+    ) -> Result<Page<RecipientRecord>, StoreError>;
 
     /// Removes a person's addresses, names and content from everything of the company, and keeps the counts:
     /// finished emails lose their content, waiting ones are cancelled first, those at a provider right now are

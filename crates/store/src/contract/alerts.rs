@@ -2,7 +2,9 @@
 //! alert.
 
 use model::email::Wishes;
-use model::{Alert, AlertKind, AlertOutcome, Bounce, CompanyId, EmailId, NewEmail, ReportKind, Status, Timestamp};
+use model::{
+    Alert, AlertKind, AlertOutcome, Bounce, CompanyId, EmailId, NewEmail, ReportKind, Status, Timestamp,
+};
 use testkit::{START, an_address, an_email_at, an_entity, at_secs};
 
 use super::feedback::{report, reported};
@@ -55,7 +57,9 @@ pub async fn bounces_and_complaints_raise_alerts(store: &dyn Store) {
     }
     let raised = pending(store).await;
     assert_eq!(raised.iter().map(|alert| (alert.kind, alert.email)).collect::<Vec<_>>(), expected);
-    assert!(raised.iter().all(|alert| alert.company == company && alert.outcome.is_none() && alert.repeats == 0));
+    assert!(
+        raised.iter().all(|alert| alert.company == company && alert.outcome.is_none() && alert.repeats == 0)
+    );
     assert_eq!(raised[0].subject, "r0@example.com");
     assert_eq!(raised[0].created_at, at_secs(6));
 }
@@ -65,12 +69,18 @@ pub async fn one_alert_per_subject_and_window(store: &dyn Store) {
     let company = a_company(store, "acme").await;
     let bounce = ReportKind::Bounced(Bounce::Hard);
     for number in 0..5 {
-        let email = NewEmail { entity: Some(an_entity("club-9")), ..to(company, &format!("r{number}@example.com"), START) };
+        let email = NewEmail {
+            entity: Some(an_entity("club-9")),
+            ..to(company, &format!("r{number}@example.com"), START)
+        };
         let id = was_sent(store, email).await;
         reported(store, report(&format!("bounce-{number}"), bounce, id), at_secs(6)).await;
     }
     let raised = pending(store).await;
-    assert_eq!(raised.iter().map(|alert| (alert.subject.as_str(), alert.repeats)).collect::<Vec<_>>(), [("club-9", 4)]);
+    assert_eq!(
+        raised.iter().map(|alert| (alert.subject.as_str(), alert.repeats)).collect::<Vec<_>>(),
+        [("club-9", 4)]
+    );
     let later = at_secs(DAY_SECS + 10);
     let email = NewEmail { entity: Some(an_entity("club-9")), ..to(company, "x@example.com", later) };
     let id = was_sent(store, email).await;
@@ -84,7 +94,10 @@ pub async fn one_alert_in_a_race(store: &dyn Store) {
     let company = a_company(store, "acme").await;
     let mut ids = Vec::new();
     for number in 0..8 {
-        let email = NewEmail { entity: Some(an_entity("club-9")), ..to(company, &format!("r{number}@example.com"), START) };
+        let email = NewEmail {
+            entity: Some(an_entity("club-9")),
+            ..to(company, &format!("r{number}@example.com"), START)
+        };
         ids.push(was_sent(store, email).await);
     }
     race(8, |task| {
@@ -102,7 +115,8 @@ pub async fn an_alert_raises_no_alert(store: &dyn Store) {
     for number in 0..4 {
         let email = NewEmail { wishes: wishes.clone(), ..to(company, "admin@example.com", START) };
         let id = was_sent(store, email).await;
-        reported(store, report(&format!("r{number}"), ReportKind::Bounced(Bounce::Hard), id), at_secs(6)).await;
+        reported(store, report(&format!("r{number}"), ReportKind::Bounced(Bounce::Hard), id), at_secs(6))
+            .await;
         let email = NewEmail { wishes: wishes.clone(), ..to(company, "admin@example.com", START) };
         stored(store, email).await;
         attempted(store, fail("SMTP_REJECTED_550"), START).await;
@@ -126,13 +140,21 @@ pub async fn repeated_failures_make_a_problem(store: &dyn Store) {
     let found: Vec<(String, u32, Timestamp, &str)> = problems
         .iter()
         .map(|found| {
-            (found.address.expose().to_ascii_lowercase(), found.failures, found.last_failure_at, found.last_failure_code.as_str())
+            (
+                found.address.expose().to_ascii_lowercase(),
+                found.failures,
+                found.last_failure_at,
+                found.last_failure_code.as_str(),
+            )
         })
         .collect();
     assert_eq!(found, [("ana@example.com".to_owned(), 3, at_secs(50), "BOUNCED")]);
     let raised: Vec<Alert> =
         pending(store).await.into_iter().filter(|alert| alert.kind == AlertKind::RepeatedFailures).collect();
-    assert_eq!(raised.iter().map(|alert| (alert.subject.as_str(), alert.email)).collect::<Vec<_>>(), [("ana@example.com", id)]);
+    assert_eq!(
+        raised.iter().map(|alert| (alert.subject.as_str(), alert.email)).collect::<Vec<_>>(),
+        [("ana@example.com", id)]
+    );
     given_up(store, company, "ana@example.com", at_secs(60)).await;
     let problems = store.problems(company, None, 10).await.expect("read").items;
     assert_eq!((problems[0].failures, problems[0].since), (4, at_secs(50)), "a problem since the third");
@@ -210,8 +232,14 @@ pub async fn an_alert_ends_once(store: &dyn Store) {
         assert_eq!(store.end_alert(alert.id, AlertOutcome::Shown("late".into())).await, Ok(false));
     }
     assert!(pending(store).await.is_empty());
-    let mut ended: Vec<Option<AlertOutcome>> =
-        store.alerts(company, None, 10).await.expect("read").items.into_iter().map(|alert| alert.outcome).collect();
+    let mut ended: Vec<Option<AlertOutcome>> = store
+        .alerts(company, None, 10)
+        .await
+        .expect("read")
+        .items
+        .into_iter()
+        .map(|alert| alert.outcome)
+        .collect();
     ended.reverse();
     assert_eq!(ended, outcomes.map(Some));
     let one_more = was_sent(store, to(company, "ana@example.com", at_secs(6))).await;

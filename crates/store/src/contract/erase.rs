@@ -271,3 +271,25 @@ async fn counts(store: &dyn Store) -> BTreeMap<Status, u64> {
     counts.retain(|_, count| *count > 0);
     counts
 }
+
+/// An address that ends or begins like the person's, or holds it, is somebody else's.
+pub async fn a_similar_address_is_another_person(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    for (number, reply_to) in [
+        "joana@example.com",
+        "Jo Ana <joana@example.com>",
+        "ana@example.com.br",
+        "Ana <a@ana@example.com.example>",
+    ]
+    .into_iter()
+    .filter_map(|text| model::Mailbox::parse(text).ok())
+    .enumerate()
+    {
+        let mut email = an_email(company);
+        email.envelope.to = an_address(&format!("r{number}@example.org"));
+        email.envelope.reply_to = Some(reply_to);
+        stored(store, email).await;
+    }
+    let erased = store.erase(company, &an_address("ana@example.com"), at_secs(5), 1).await.expect("erased");
+    assert_eq!((erased.emails, erased.more), (0, false));
+}

@@ -8,7 +8,8 @@ use serde_json::json;
 use testkit::{START, an_address, an_email, at_secs};
 
 use super::stage::{
-    a_company, attempted, begun, claim_one, events, hold, in_status, kinds, lost_leases, race, read, sent, settle, stored,
+    a_company, attempted, begun, claim_one, events, hold, in_status, kinds, lost_leases, race, read, sent,
+    settle, stored,
 };
 use crate::consequence::outranks;
 use crate::{DeadLetterFilter, RecipientState, ReportArrival, Reported, Settled, Store};
@@ -62,7 +63,11 @@ pub async fn a_report_moves_the_email_by_the_table(store: &dyn Store) {
             };
             let answer = reported(store, report(&format!("{from}-{number}"), *kind, id), at_secs(9)).await;
             let status = to.unwrap_or(from);
-            assert_eq!(answer, Reported::Applied { email: id, company, status, moved: to.is_ok() }, "{from} {kind:?}");
+            assert_eq!(
+                answer,
+                Reported::Applied { email: id, company, status, moved: to.is_ok() },
+                "{from} {kind:?}"
+            );
             let email = read(store, company, id).await;
             assert_eq!(email.status, status, "{from} {kind:?}");
             assert_eq!(email.version, before.version + u64::from(to.is_ok()), "{from} {kind:?}");
@@ -113,7 +118,8 @@ pub async fn a_repeated_report_changes_nothing(store: &dyn Store) {
 pub async fn a_report_is_carried_out_once_in_a_race(store: &dyn Store) {
     let company = a_company(store, "acme").await;
     let id = a_sent_email(store, company).await;
-    let answers = race(8, |_| reported(store, report("r1", ReportKind::Bounced(Bounce::Hard), id), at_secs(6)));
+    let answers =
+        race(8, |_| reported(store, report("r1", ReportKind::Bounced(Bounce::Hard), id), at_secs(6)));
     let applied = answers.iter().filter(|answer| matches!(answer, Reported::Applied { .. })).count();
     assert_eq!((applied, answers.len() - applied), (1, 7));
     let bounces = kinds(store, company, id).await;
@@ -123,7 +129,13 @@ pub async fn a_report_is_carried_out_once_in_a_race(store: &dyn Store) {
 /// In whatever order they come, and however often, reports end in the status of the highest rank.
 pub async fn the_order_of_reports_does_not_matter(store: &dyn Store) {
     let company = a_company(store, "acme").await;
-    let soft = [ReportKind::Bounced(Bounce::Soft), ReportKind::Delayed, ReportKind::Opened, ReportKind::Clicked, ReportKind::Other];
+    let soft = [
+        ReportKind::Bounced(Bounce::Soft),
+        ReportKind::Delayed,
+        ReportKind::Opened,
+        ReportKind::Clicked,
+        ReportKind::Other,
+    ];
     for seed in 0_usize..40 {
         let id = a_sent_email(store, company).await;
         let chosen: Vec<(ReportKind, Status)> =
@@ -146,7 +158,11 @@ pub async fn the_order_of_reports_does_not_matter(store: &dyn Store) {
             }
         }
         assert_eq!(read(store, company, id).await.status, expected, "{all:?}");
-        let reports = events(store, company, id).await.iter().filter(|event| event.metadata.contains_key("reportId")).count();
+        let reports = events(store, company, id)
+            .await
+            .iter()
+            .filter(|event| event.metadata.contains_key("reportId"))
+            .count();
         assert_eq!(reports, all.len(), "each once");
     }
 }
@@ -160,7 +176,9 @@ pub async fn a_report_finds_its_email_by_the_providers_id(store: &dyn Store) {
         provider_message_id: Some(message.to_owned()),
         ..report(message, ReportKind::Delivered, id)
     };
-    assert!(matches!(reported(store, named("relay-1"), at_secs(6)).await, Reported::Applied { email, .. } if email == id));
+    assert!(
+        matches!(reported(store, named("relay-1"), at_secs(6)).await, Reported::Applied { email, .. } if email == id)
+    );
     assert_eq!(reported(store, named("unheard-of"), at_secs(6)).await, Reported::Unmatched);
 }
 
@@ -181,7 +199,10 @@ pub async fn an_early_report_is_carried_out_later(store: &dyn Store) {
     assert_eq!(read(store, company, id).await.status, Status::Bounced);
     assert_eq!(store.suppressed(company, &[an_address("ana@example.com")]).await.expect("read").len(), 1);
     let long_ago = at_secs(30 * 24 * 3600);
-    let lost = Report { email: Some(EmailId::new(START)), ..report("r2", ReportKind::Delivered, EmailId::new(START)) };
+    let lost = Report {
+        email: Some(EmailId::new(START)),
+        ..report("r2", ReportKind::Delivered, EmailId::new(START))
+    };
     assert_eq!(reported(store, lost, START).await, Reported::Unmatched);
     assert_eq!(store.rematch(long_ago, 10).await, Ok(0), "too old to be looked for");
 }
@@ -209,7 +230,13 @@ pub async fn a_held_email_is_released_by_a_report(store: &dyn Store) {
     reported(store, report("r1", ReportKind::Sent, id), at_secs(6)).await;
     let email = read(store, company, id).await;
     assert_eq!((email.status, email.sent_at, email.due_at), (Status::Sent, Some(at_secs(5)), None));
-    assert!(store.claim(super::stage::request(super::stage::a_worker(store).await, at_secs(9), 10)).await.expect("answered").is_empty());
+    assert!(
+        store
+            .claim(super::stage::request(super::stage::a_worker(store).await, at_secs(9), 10))
+            .await
+            .expect("answered")
+            .is_empty()
+    );
 }
 
 /// A dead letter that a report proves wrong is no dead letter any more; one that a report makes is.
@@ -256,9 +283,11 @@ pub async fn each_recipient_has_a_state(store: &dyn Store) {
         ..report(id, kind, email)
     };
     reported(store, about("r1", ReportKind::Delivered, "ANA@example.com", id), at_secs(6)).await;
-    reported(store, about("r2", ReportKind::Bounced(Bounce::Hard), "carol@example.com", id), at_secs(6)).await;
+    reported(store, about("r2", ReportKind::Bounced(Bounce::Hard), "carol@example.com", id), at_secs(6))
+        .await;
     reported(store, about("r3", ReportKind::Delivered, "carol@example.com", id), at_secs(7)).await;
-    reported(store, about("r4", ReportKind::Bounced(Bounce::Hard), "stranger@example.com", id), at_secs(7)).await;
+    reported(store, about("r4", ReportKind::Bounced(Bounce::Hard), "stranger@example.com", id), at_secs(7))
+        .await;
     assert_eq!(read(store, company, id).await.status, Status::Bounced);
     let states = store.recipient_states(company, id).await.expect("read");
     let mut found: Vec<(String, Status, Timestamp)> = states
@@ -268,14 +297,21 @@ pub async fn each_recipient_has_a_state(store: &dyn Store) {
     found.sort();
     let expected = [("ana@example.com", Status::Delivered), ("carol@example.com", Status::Bounced)];
     assert_eq!(found, expected.map(|(address, status)| (address.to_owned(), status, at_secs(5))));
-    let all = ["ana@example.com", "bob@example.com", "carol@example.com", "stranger@example.com"].map(an_address);
+    let all =
+        ["ana@example.com", "bob@example.com", "carol@example.com", "stranger@example.com"].map(an_address);
     let suppressed = store.suppressed(company, &all).await.expect("read");
-    assert_eq!(suppressed.iter().map(|found| found.address.expose().to_ascii_lowercase()).collect::<Vec<_>>(), ["carol@example.com"]);
+    assert_eq!(
+        suppressed.iter().map(|found| found.address.expose().to_ascii_lowercase()).collect::<Vec<_>>(),
+        ["carol@example.com"]
+    );
     let stranger = a_company(store, "stranger").await;
     assert!(store.recipient_states(stranger, id).await.expect("read").is_empty());
     let single = a_sent_email(store, company).await;
     reported(store, report("r5", ReportKind::Delivered, single), at_secs(8)).await;
-    assert!(store.recipient_states(company, single).await.expect("read").is_empty(), "one recipient, one status");
+    assert!(
+        store.recipient_states(company, single).await.expect("read").is_empty(),
+        "one recipient, one status"
+    );
 }
 
 /// A hard bounce and a complaint suppress the address; nothing else does.
@@ -299,7 +335,11 @@ pub async fn only_hard_bounces_and_complaints_suppress(store: &dyn Store) {
         attempted(store, sent(), START).await;
         reported(store, report(&format!("r{number}"), kind, id), at_secs(6)).await;
         let found = store.suppressed(company, &[address]).await.expect("read");
-        assert_eq!(found.iter().map(|found| found.source).collect::<Vec<_>>(), Vec::from_iter(source), "{kind:?}");
+        assert_eq!(
+            found.iter().map(|found| found.source).collect::<Vec<_>>(),
+            Vec::from_iter(source),
+            "{kind:?}"
+        );
         assert!(found.iter().all(|found| found.email == Some(id)));
     }
 }
@@ -311,7 +351,10 @@ pub async fn reports_are_kept_as_they_came(store: &dyn Store) {
     reported(store, report("r1", ReportKind::Delivered, id), at_secs(6)).await;
     let kept = store.reports(company, id).await.expect("read");
     assert_eq!(kept.len(), 1);
-    assert_eq!((kept[0].id.as_str(), kept[0].provider.as_str(), kept[0].received_at), ("r1", "relay", at_secs(6)));
+    assert_eq!(
+        (kept[0].id.as_str(), kept[0].provider.as_str(), kept[0].received_at),
+        ("r1", "relay", at_secs(6))
+    );
     assert_eq!(kept[0].payload, b"{\"raw\":true}");
     let stranger = a_company(store, "stranger").await;
     assert!(store.reports(stranger, id).await.expect("read").is_empty());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use model::{Company, CompanyId, CompanySettings, Guard, Status, Timestamp, Verdict};
+use model::{Company, CompanyId, CompanySettings, Guard, Pause, Status, Timestamp, Verdict};
 use testkit::{START, at_millis, at_secs};
 
 use super::stage::{
@@ -44,6 +44,28 @@ pub async fn what_arrives_while_switched_off_waits(store: &dyn Store) {
     assert_eq!(claim(store, at_secs(1), 20).await.len(), 0);
     assert!(store.update_company(off).await.expect("update"));
     assert_eq!(claim(store, at_secs(1), 20).await.len(), 3);
+}
+
+/// Emails of a paused company wait, whatever else of it is changed meanwhile, until somebody resumes it.
+pub async fn a_paused_company_waits_until_resumed(store: &dyn Store) {
+    let paused = a_company_with(store, "paused", CompanySettings::default()).await;
+    let other = a_company(store, "other").await;
+    backlog(store, paused.id, 3, START).await;
+    backlog(store, other, 2, START).await;
+    let pause = Pause { at: at_secs(1), reason: "12 % of its emails bounced".into() };
+    assert_eq!(store.pause_company(paused.id, pause.clone()).await, Ok(true));
+    assert_eq!(store.pause_company(paused.id, Pause { at: at_secs(2), ..pause.clone() }).await, Ok(false));
+    assert!(store.update_company(paused.clone()).await.expect("update"), "its settings can be changed");
+    let read_back = store.company(paused.id).await.expect("read").expect("there");
+    assert_eq!((read_back.pause, read_back.resumed_at), (Some(pause), None));
+    let claims = claim(store, at_secs(2), 20).await;
+    assert_eq!(claims.iter().map(|claim| claim.company).collect::<Vec<_>>(), [other, other]);
+    assert_eq!(store.resume_company(paused.id, at_secs(3)).await, Ok(true));
+    assert_eq!(store.resume_company(paused.id, at_secs(4)).await, Ok(false));
+    let read_back = store.company(paused.id).await.expect("read").expect("there");
+    assert_eq!((read_back.pause, read_back.resumed_at), (None, Some(at_secs(3))));
+    assert_eq!(claim(store, at_secs(5), 20).await.len(), 3);
+    assert_eq!(store.resume_company(model::CompanyId::new(START), at_secs(4)).await, Ok(false));
 }
 
 /// No more of a company's emails are in flight than it allows, over any number of claims; others fill the rest.

@@ -3,6 +3,7 @@
 //! list of them and makes a test of each. What is due to one store's bug becomes a law here, for all.
 
 pub mod accept;
+pub mod alerts;
 pub mod begin;
 pub mod cancel;
 pub mod claim;
@@ -10,6 +11,7 @@ pub mod companies;
 pub mod dead_letters;
 pub mod erase;
 pub mod fairness;
+pub mod feedback;
 pub mod hold;
 pub mod idempotency;
 pub mod intake;
@@ -25,6 +27,9 @@ pub mod routes;
 pub mod settle;
 pub mod simulation;
 pub mod stage;
+pub mod suppressions;
+pub mod tallies;
+pub mod templates;
 pub mod upkeep;
 
 /// A test of every law. `$fresh` is an expression that can be awaited once per test and gives something that
@@ -90,6 +95,7 @@ macro_rules! store_contract {
             limits [
                 a_company_switched_off_waits,
                 what_arrives_while_switched_off_waits,
+                a_paused_company_waits_until_resumed,
                 concurrency_is_bounded,
                 every_end_frees_a_place,
                 a_changed_limit_counts_at_once,
@@ -109,6 +115,8 @@ macro_rules! store_contract {
             providers [
                 starts_keep_the_rate,
                 starts_are_given_while_there_is_room,
+                starts_come_together_or_not_at_all,
+                a_clock_that_is_ahead_counts,
                 a_note_is_changed_by_who_saw_the_last,
             ] racing [starts_keep_the_rate_in_a_race, a_note_is_changed_once_in_a_race]
             begin [
@@ -227,6 +235,55 @@ macro_rules! store_contract {
                 people_belong_to_their_company,
                 another_companys_recipient_is_never_touched,
                 names_stay_with_their_email,
+                people_come_in_pages,
+            ] racing []
+            feedback [
+                a_report_moves_the_email_by_the_table,
+                a_report_leaves_times_and_reasons,
+                a_repeated_report_changes_nothing,
+                the_order_of_reports_does_not_matter,
+                a_report_finds_its_email_by_the_providers_id,
+                an_early_report_is_carried_out_later,
+                a_report_may_overtake_the_worker,
+                a_held_email_is_released_by_a_report,
+                reports_and_dead_letters,
+                reports_keep_the_counts,
+                each_recipient_has_a_state,
+                only_hard_bounces_and_complaints_suppress,
+                reports_are_kept_as_they_came,
+            ] racing [a_report_is_carried_out_once_in_a_race]
+            suppressions [
+                a_suppression_reads_back,
+                an_address_is_listed_once,
+                a_suppression_is_lifted,
+                suppressions_come_in_pages_newest_first,
+                a_list_belongs_to_its_company,
+                a_suppression_survives_the_erasure,
+            ] racing []
+            alerts [
+                bounces_and_complaints_raise_alerts,
+                one_alert_per_subject_and_window,
+                an_alert_raises_no_alert,
+                repeated_failures_make_a_problem,
+                old_failures_do_not_count,
+                a_problem_is_cleared,
+                alerts_and_problems_come_in_pages,
+                an_alert_ends_once,
+                the_erased_are_in_no_alert,
+            ] racing [one_alert_in_a_race]
+            templates [
+                a_template_reads_back,
+                versions_are_counted,
+                a_list_has_the_newest_of_each,
+                a_deleted_name_goes_on_counting,
+                a_template_belongs_to_its_company,
+            ] racing [no_version_is_lost_in_a_race]
+            tallies [
+                an_entity_is_summed_up,
+                a_summary_begins_at_a_day,
+                a_companys_days_are_counted,
+                every_tallied_kind_is_counted,
+                counts_survive_the_erasure,
             ] racing []
             erase [
                 the_finished_are_forgotten,
@@ -238,6 +295,7 @@ macro_rules! store_contract {
                 mail_to_others_goes_out_without_them,
                 nobody_else_is_touched,
                 forgetting_goes_in_steps,
+                a_similar_address_is_another_person,
                 the_forgotten_may_come_back,
             ] racing []
             upkeep [

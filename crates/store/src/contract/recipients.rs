@@ -134,6 +134,35 @@ pub async fn names_stay_with_their_email(store: &dyn Store) {
     assert_eq!(name_of(read(store, company, second).await), None, "an email reads back as it was handed in");
 }
 
+/// Those that are known come in pages, the latest first; the forgotten are not among them.
+pub async fn people_come_in_pages(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let mut expected = Vec::new();
+    for number in 0..7 {
+        let mut email = an_email_at(company, at_secs(number));
+        email.envelope.to = an_address(&format!("r{number}@example.com"));
+        email.recipient = Some(a_recipient(&format!("customer-{number}")));
+        stored(store, email).await;
+        expected.insert(0, format!("r{number}@example.com"));
+    }
+    store.erase(company, &an_address("r3@example.com"), at_secs(9), 10).await.expect("erased");
+    expected.retain(|address| address != "r3@example.com");
+    let mut after = None;
+    let mut found = Vec::new();
+    loop {
+        let page = store.recipients(company, after.as_ref(), 3).await.expect("read");
+        assert!(page.items.len() <= 3);
+        found.extend(page.items.iter().map(|record| record.email.expose().to_owned()));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(found, expected);
+    let stranger = a_company(store, "stranger").await;
+    assert!(store.recipients(stranger, None, 10).await.expect("read").items.is_empty());
+}
+
 /// Stores an email to that person at that address; gives back the recipient's id.
 async fn send(store: &dyn Store, company: CompanyId, recipient: Recipient, to: &str) -> RecipientId {
     let mut email = an_email(company);

@@ -40,7 +40,8 @@ async fn summary(store: &dyn Store, company: CompanyId, entity: &str, since_day:
 /// Totals and unique recipients per event, of the entity that is asked for.
 pub async fn an_entity_is_summed_up(store: &dyn Store) {
     let company = a_company(store, "acme").await;
-    for (number, address) in ["ana@example.com", "ANA@example.com", "bob@example.com"].into_iter().enumerate() {
+    for (number, address) in ["ana@example.com", "ANA@example.com", "bob@example.com"].into_iter().enumerate()
+    {
         let id = was_sent(store, about(company, "club-9", address, START)).await;
         let at = |report: model::Report| model::Report { at: at_secs(1), ..report };
         reported(store, at(report(&format!("d{number}"), ReportKind::Delivered, id)), at_secs(6)).await;
@@ -52,11 +53,8 @@ pub async fn an_entity_is_summed_up(store: &dyn Store) {
     was_sent(store, about(company, "club-8", "ana@example.com", START)).await;
     was_sent(store, an_email_at(company, START)).await;
     folded(store).await;
-    let expected = [
-        tally(EventKind::Delivered, 3, 2),
-        tally(EventKind::Opened, 2, 1),
-        tally(EventKind::Sent, 3, 2),
-    ];
+    let expected =
+        [tally(EventKind::Delivered, 3, 2), tally(EventKind::Opened, 2, 1), tally(EventKind::Sent, 3, 2)];
     assert_eq!(summary(store, company, "club-9", day_of(START)).await, expected);
     assert_eq!(summary(store, company, "club-7", 0).await, []);
     let stranger = a_company(store, "stranger").await;
@@ -76,7 +74,10 @@ pub async fn a_summary_begins_at_a_day(store: &dyn Store) {
     let first = day_of(START);
     let cases = [(0, 5, 2), (2, 3, 2), (3, 2, 1), (4, 1, 1)];
     for (offset, total, unique) in cases {
-        assert_eq!(summary(store, company, "club-9", first + offset).await, [tally(EventKind::Sent, total, unique)]);
+        assert_eq!(
+            summary(store, company, "club-9", first + offset).await,
+            [tally(EventKind::Sent, total, unique)]
+        );
     }
     assert_eq!(summary(store, company, "club-9", first + 5).await, []);
     let days = store.entity_days(company, "club-9", first + 3).await.expect("read");
@@ -87,7 +88,9 @@ pub async fn a_summary_begins_at_a_day(store: &dyn Store) {
 /// A company's days, of live and of test keys.
 pub async fn a_companys_days_are_counted(store: &dyn Store) {
     let (acme, other) = (a_company(store, "acme").await, a_company(store, "other").await);
-    for (company, mode) in [(acme, KeyMode::Live), (acme, KeyMode::Live), (acme, KeyMode::Test), (other, KeyMode::Live)] {
+    for (company, mode) in
+        [(acme, KeyMode::Live), (acme, KeyMode::Live), (acme, KeyMode::Test), (other, KeyMode::Live)]
+    {
         was_sent(store, NewEmail { mode, ..an_email_at(company, START) }).await;
     }
     stored(store, NewEmail { mode: KeyMode::Live, ..an_email_at(acme, START) }).await;
@@ -96,7 +99,10 @@ pub async fn a_companys_days_are_counted(store: &dyn Store) {
     let day = day_of(START);
     let total = async |company, mode, kind| {
         let days = store.company_days(company, mode, day).await.expect("read");
-        days.iter().filter(|tally| tally.kind == kind && tally.day == day).map(|tally| tally.total).sum::<u64>()
+        days.iter()
+            .filter(|tally| tally.kind == kind && tally.day == day)
+            .map(|tally| tally.total)
+            .sum::<u64>()
     };
     assert_eq!(total(Some(acme), None, EventKind::Sent).await, 3);
     assert_eq!(total(Some(acme), Some(KeyMode::Live), EventKind::Sent).await, 2);

@@ -8,8 +8,12 @@ use crate::{Store, StoredTemplate};
 pub async fn a_template_reads_back(store: &dyn Store) {
     let company = a_company(store, "acme").await;
     assert_eq!(store.put_template(company, "welcome", "{\"html\":\"é 🎉\"}", START).await, Ok(1));
-    let expected =
-        StoredTemplate { name: "welcome".into(), version: 1, source: "{\"html\":\"é 🎉\"}".into(), created_at: START };
+    let expected = StoredTemplate {
+        name: "welcome".into(),
+        version: 1,
+        source: "{\"html\":\"é 🎉\"}".into(),
+        created_at: START,
+    };
     assert_eq!(store.template(company, "welcome", None).await, Ok(Some(expected)));
     assert_eq!(store.template(company, "Welcome", None).await, Ok(None), "names are exact");
     assert_eq!(store.template(company, "welcome", Some(2)).await, Ok(None));
@@ -18,10 +22,17 @@ pub async fn a_template_reads_back(store: &dyn Store) {
 pub async fn versions_are_counted(store: &dyn Store) {
     let company = a_company(store, "acme").await;
     for (source, version) in [("a", 1), ("b", 2), ("b", 2), ("a", 3)] {
-        assert_eq!(store.put_template(company, "welcome", source, at_secs(u64::from(version))).await, Ok(version));
+        assert_eq!(
+            store.put_template(company, "welcome", source, at_secs(u64::from(version))).await,
+            Ok(version)
+        );
     }
     let source = async |version| {
-        store.template(company, "welcome", version).await.expect("read").map(|found| (found.version, found.source))
+        store
+            .template(company, "welcome", version)
+            .await
+            .expect("read")
+            .map(|found| (found.version, found.source))
     };
     assert_eq!(source(None).await, Some((3, "a".into())));
     assert_eq!(source(Some(1)).await, Some((1, "a".into())));
