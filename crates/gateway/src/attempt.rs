@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use model::email::Outgoing;
-use model::{Category, Claim, Company, CompanySettings, ErrorCode, Event, EventKind, Status, Timestamp};
+use model::{
+    Address, Category, Claim, Company, CompanySettings, ErrorCode, Event, EventKind, Status, Timestamp,
+};
 use provider::{Provider, Receipt, SEND_TIMEOUT, SendError, Taken, Trouble};
 use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
 use tokio::time::Instant;
@@ -18,6 +20,7 @@ use crate::conclude::{Ending, Treatment, conclude};
 use crate::flight::Flight;
 use crate::gates::{Gates, route_text};
 use crate::route::{self, Choice, Route};
+use crate::suppressions::names;
 use crate::validate::{self, NotPassed};
 use crate::{Gateway, observe};
 
@@ -68,8 +71,8 @@ enum Stopped {
     Store(StoreError),
 }
 
-/// One attempt, from claim to recorded end.
-pub async fn run(bench: &Bench, claim: Claim, flight: &Flight) -> Finished {
+/// One attempt, from claim to recorded end. `suppressed` are those of its recipients that must not be written to.
+pub async fn run(bench: &Bench, claim: Claim, suppressed: &[Address], flight: &Flight) -> Finished {
     let started = Instant::now();
     let company = match bench.companies.get(&*bench.gateway.store, claim.company).await {
         Ok(company) => company,
@@ -79,7 +82,7 @@ pub async fn run(bench: &Bench, claim: Claim, flight: &Flight) -> Finished {
     let treatment = Treatment::of(&claim.wishes, settings, &bench.gateway.settings);
 
     let mut events = Vec::new();
-    let steps = carry_out(bench, claim, company.as_ref(), flight, &mut events);
+    let steps = carry_out(bench, claim, suppressed, company.as_ref(), flight, &mut events);
     let ending = match AssertUnwindSafe(steps).catch_unwind().await {
         Ok(Ok(ending)) => ending,
         Ok(Err(Stopped::Lost)) => return lost(flight),
@@ -104,14 +107,15 @@ pub async fn run(bench: &Bench, claim: Claim, flight: &Flight) -> Finished {
 async fn carry_out(
     bench: &Bench,
     mut claim: Claim,
+    suppressed: &[Address],
     company: Option<&Arc<Company>>,
     flight: &Flight,
     events: &mut Vec<Event>,
 ) -> Result<Ending, Stopped> {
     let gateway = &bench.gateway;
     let company = company.map(AsRef::as_ref);
-    match validate::all(&*gateway.store, company, &claim).await {
-        Ok(()) => events.push(event(EventKind::Validated, gateway.clock.now(), claim.attempt)),
+    match validate::all(&*gateway.store, company, &claim, suppressed).await {
+        Ok(()) => events.push(validated(gateway.clock.now(), &mut claim, suppressed)),
         Err(NotPassed::Invalid(invalid)) => {
             observe::validation_failed(invalid.validation);
             return Ok(Ending::Invalid(invalid));
@@ -131,7 +135,9 @@ async fn carry_out(
         }
         Err(failure) => return Ok(Ending::Unroutable(failure)),
     };
-    if !bench.gates.start(&route.provider, Instant::now() + START_WAIT).await.map_err(Stopped::Store)? {
+    let provider = gateway.providers.get(&route.provider).expect("the route names a provider that exists");
+    let (cost, until) = (provider.rate_cost(&claim.envelope), Instant::now() + START_WAIT);
+    if !bench.gates.start(&route.provider, cost, until).await.map_err(Stopped::Store)? {
         return Ok(Ending::Waits { reason: "provider rate", route: way(gateway, settings, &claim) });
     }
     if bench.stop.is_cancelled() {
@@ -141,7 +147,6 @@ async fn carry_out(
     if now >= claim.expires_at {
         return Ok(Ending::Overdue);
     }
-    let provider = gateway.providers.get(&route.provider).expect("the route names a provider that exists");
     let content = claim.content.take().expect("an email without content does not pass validation");
     let outgoing = route.outgoing(&claim, content);
     begin(gateway, flight, &route, now, events).await?;
@@ -151,6 +156,18 @@ async fn carry_out(
     observe::called(&route.provider, error, called.elapsed());
     bench.gates.report(&route.provider, error).await;
     Ok(ending)
+}
+
+/// Copies to those who must not be written to are left out; the email goes to the others.
+fn validated(now: Timestamp, claim: &mut Claim, suppressed: &[Address]) -> Event {
+    let event = event(EventKind::Validated, now, claim.attempt);
+    let copies = claim.envelope.cc.len() + claim.envelope.bcc.len();
+    claim.envelope.cc.retain(|address| !names(suppressed, address));
+    claim.envelope.bcc.retain(|address| !names(suppressed, address));
+    match copies - claim.envelope.cc.len() - claim.envelope.bcc.len() {
+        0 => event,
+        left_out => event.with("copiesLeftOut", left_out).with("reason", "suppressed"),
+    }
 }
 
 /// The route of the email as it is now, if it waited by another one.

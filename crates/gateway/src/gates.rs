@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use model::Clock;
 use provider::{Provider, SendError, Trouble};
-use store::{Store, StoreError};
+use store::{StartsWish, Store, StoreError};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
@@ -145,30 +145,39 @@ impl Gates {
         }
     }
 
-    /// Waits for a start under the provider's rate; `false` when none came before `until`.
-    pub async fn start(&self, provider: &str, until: Instant) -> Result<bool, StoreError> {
+    /// Waits for a start that takes so much of the provider's rate; `false` when none came before `until`.
+    pub async fn start(&self, provider: &str, cost: u32, until: Instant) -> Result<bool, StoreError> {
         let Some(starts) = self.starts.get(provider) else { return Ok(true) };
         if self.per_sec(provider).is_none() {
             return Ok(true);
         }
-        starts.waiting.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let started = self.next_start(provider, starts, until).await;
-        starts.waiting.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        starts.waiting.fetch_add(cost, std::sync::atomic::Ordering::Relaxed);
+        let started = self.next_start(provider, starts, cost, until).await;
+        starts.waiting.fetch_sub(cost, std::sync::atomic::Ordering::Relaxed);
         started
     }
 
-    async fn next_start(&self, provider: &str, starts: &Starts, until: Instant) -> Result<bool, StoreError> {
+    async fn next_start(
+        &self,
+        provider: &str,
+        starts: &Starts,
+        cost: u32,
+        until: Instant,
+    ) -> Result<bool, StoreError> {
         let Ok(mut spare) = tokio::time::timeout_at(until, starts.in_line.lock()).await else {
             return Ok(false);
         };
         loop {
-            if spare.take() {
+            let Some(per_sec) = self.per_sec(provider) else { return Ok(true) };
+            // An email that costs more than a second's worth goes when nothing else does.
+            let cost = cost.min(per_sec);
+            if spare.take(cost) {
                 return Ok(true);
             }
-            let Some(per_sec) = self.per_sec(provider) else { return Ok(true) };
-            let wanted = starts.waiting.load(std::sync::atomic::Ordering::Relaxed).clamp(1, per_sec);
+            let most = starts.waiting.load(std::sync::atomic::Ordering::Relaxed).clamp(cost, per_sec);
+            let wish = StartsWish { least: cost, most, per_sec };
             let taken_at = Instant::now();
-            let taken = self.store.take_starts(provider, wanted, per_sec, self.clock.now()).await?;
+            let taken = self.store.take_starts(provider, wish, self.clock.now()).await?;
             *spare = Spare { count: taken, taken_at: Some(taken_at) };
             if taken == 0 {
                 if Instant::now() >= until {
@@ -301,11 +310,11 @@ impl Gates {
 }
 
 impl Spare {
-    fn take(&mut self) -> bool {
+    fn take(&mut self, cost: u32) -> bool {
         let is_fresh = self.taken_at.is_some_and(|taken_at| taken_at.elapsed() < SPARE_AGE_MAX);
-        let has_one = is_fresh && self.count > 0;
-        self.count = if has_one { self.count - 1 } else { 0 };
-        has_one
+        let has_enough = is_fresh && self.count >= cost;
+        self.count = if has_enough { self.count - cost } else { 0 };
+        has_enough
     }
 }
 

@@ -6,7 +6,8 @@
 //! was accepted unchecked, `replay` takes dead letters back, `lookup` reads for the API. Beside them: `route` (which
 //! provider, which sender), `gates` (whether a provider is open and how fast it may go; `health` has the rules,
 //! `standing` tells people), `lineup` (whose turn it is among the routes), `flight` (an attempt as its worker sees it),
-//! `caution` (emails that may have brought a worker down), `company_cache`, `observe` (every metric, named once),
+//! `caution` (emails that may have brought a worker down), `company_cache`,
+//! `suppressions` (who is not to be written to), `observe` (every metric, named once),
 //! `keys` (who calls), `documents` (CPF and CNPJ under lock).
 
 pub mod accept;
@@ -26,6 +27,7 @@ pub mod observe;
 pub mod replay;
 pub mod route;
 pub mod standing;
+pub mod suppressions;
 pub mod sweep;
 #[cfg(test)]
 mod testing;
@@ -41,6 +43,8 @@ use provider::Provider;
 use queue::Queue;
 use store::{Retention, Store};
 
+use crate::suppressions::SuppressionList;
+
 /// The ports and settings that everything here works with.
 #[derive(Clone)]
 pub struct Gateway {
@@ -52,6 +56,7 @@ pub struct Gateway {
     /// A random number from -1 to 1, for jitter; tests give their own.
     pub dice: Arc<dyn Fn() -> f64 + Send + Sync>,
     pub settings: Arc<Settings>,
+    pub suppressions: Arc<SuppressionList>,
 }
 
 /// The name of the provider that keeps mail instead of sending it.

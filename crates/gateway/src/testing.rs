@@ -143,6 +143,7 @@ impl Stage {
             store,
             providers: Arc::new(providers),
             clock: clock.clone(),
+            suppressions: Arc::default(),
             dice: Arc::new(|| 0.0),
             settings: Arc::new(settings()),
         };

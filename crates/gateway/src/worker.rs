@@ -1,13 +1,14 @@
 //! The claim loop: takes as many due emails as it has room for, runs an attempt for each in a task of its own, keeps
 //! their leases alive, and winds down without losing anything. What happens in an attempt is in `attempt`.
 
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use model::{Claim, EmailId, Event, EventKind, Verdict, WorkerId};
+use model::{Address, Claim, EmailId, Event, EventKind, Verdict, WorkerId};
 use store::{ClaimRequest, Routes, SettledBy, Settlement, StoreError};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -18,7 +19,7 @@ use crate::caution::{Caution, is_suspect};
 use crate::conclude::{Ending, Treatment, conclude};
 use crate::flight::{Flight, Flights, Stage};
 use crate::lineup::Lineup;
-use crate::{Gateway, observe};
+use crate::{Gateway, observe, suppressions};
 
 /// The most emails one claim asks for: a batch that is committed in a few milliseconds.
 const CLAIM_MAX: u32 = 64;
@@ -134,7 +135,7 @@ impl Worker {
             };
             let claims = self.claim(share.routes.clone(), share.limit).await?;
             self.lineup.came(&share, &claims);
-            self.start(claims).await;
+            self.start(claims).await?;
         }
         Ok(())
     }
@@ -150,8 +151,9 @@ impl Worker {
             if claims.is_empty() {
                 self.bench.gates.probe_spent(&provider).await?;
             }
+            let suppressed = self.suppressed(&claims).await?;
             for claim in claims {
-                self.spawn(claim, Some(provider.clone()));
+                self.spawn(claim, &suppressed, Some(provider.clone()));
             }
         }
         Ok(())
@@ -188,27 +190,53 @@ impl Worker {
 
     /// Suspects that have to wait are put back first: one that kills the process at once would otherwise take them
     /// with it, and they would be blamed.
-    async fn start(&mut self, claims: Vec<Claim>) {
+    async fn start(&mut self, claims: Vec<Claim>) -> Result<(), StoreError> {
         let sorted = self.caution.sort(claims);
         if !sorted.later.is_empty() {
-            let putting_back =
-                join_all(sorted.later.iter().map(|(claim, wait)| put_back(&self.bench, claim, *wait)));
+            let putting_back = join_all(
+                sorted.later.iter().map(|(claim, wait)| put_back(&self.bench, claim, *wait, "suspect")),
+            );
             if tokio::time::timeout(PUT_BACK_WAIT, putting_back).await.is_err() {
                 tracing::warn!("some emails could not be put back in time; their leases run out");
             }
         }
+        let suppressed = match self.suppressed(&sorted.run).await {
+            Ok(suppressed) => suppressed,
+            Err(error) => {
+                for claim in &sorted.run {
+                    self.caution.ended(claim.id());
+                }
+                return Err(error);
+            }
+        };
         for claim in sorted.run {
-            self.spawn(claim, None);
+            self.spawn(claim, &suppressed, None);
         }
+        Ok(())
     }
 
-    fn spawn(&mut self, claim: Claim, probe: Option<String>) {
+    /// Those of the claims' recipients that must not be written to. A store that fails gets the claims back.
+    async fn suppressed(&self, claims: &[Claim]) -> Result<HashMap<EmailId, Vec<Address>>, StoreError> {
+        let gateway = &self.bench.gateway;
+        let asked = suppressions::of_claims(&gateway.suppressions, &*gateway.store, claims).await;
+        if asked.is_err() {
+            let returned =
+                claims.iter().map(|claim| put_back(&self.bench, claim, TROUBLE_PAUSE_MIN, "store"));
+            if tokio::time::timeout(PUT_BACK_WAIT, join_all(returned)).await.is_err() {
+                tracing::warn!("some emails could not be put back in time; their leases run out");
+            }
+        }
+        asked
+    }
+
+    fn spawn(&mut self, claim: Claim, suppressed: &HashMap<EmailId, Vec<Address>>, probe: Option<String>) {
+        let suppressed = suppressed.get(&claim.id()).cloned().unwrap_or_default();
         let flight = self.take_off(&claim, probe);
         let bench = self.bench.clone();
         self.tasks.spawn(async move {
             // An attempt catches the panics of its steps; this is for one in the recording of its end, whose lease
             // then runs out, so that the sweep takes it from there.
-            let attempt = AssertUnwindSafe(attempt::run(&bench, claim, &flight)).catch_unwind();
+            let attempt = AssertUnwindSafe(attempt::run(&bench, claim, &suppressed, &flight)).catch_unwind();
             (flight.id, attempt.await.unwrap_or(Finished::StoreTrouble))
         });
     }
@@ -315,14 +343,16 @@ pub async fn run_once(gateway: &Gateway) -> Result<usize, StoreError> {
     let claims = worker.claim(Routes::All, gateway.settings.worker_concurrency.min(CLAIM_MAX)).await?;
     let count = claims.len();
     let (suspects, others): (Vec<_>, Vec<_>) = claims.into_iter().partition(is_suspect);
+    let mut suppressed = worker.suppressed(&others).await?;
+    suppressed.extend(worker.suppressed(&suspects).await?);
     for claim in others {
-        worker.spawn(claim, None);
+        worker.spawn(claim, &suppressed, None);
     }
     while let Some(ended) = worker.tasks.join_next().await {
         worker.ended(ended);
     }
     for claim in suspects {
-        worker.spawn(claim, None);
+        worker.spawn(claim, &suppressed, None);
         if let Some(ended) = worker.tasks.join_next().await {
             worker.ended(ended);
         }
@@ -390,10 +420,10 @@ async fn last_settlement(bench: &Bench, flight: &Flight) {
     }
 }
 
-/// Puts a suspect back for a later turn: it keeps its attempts and the starts that make it a suspect.
-async fn put_back(bench: &Bench, claim: &Claim, wait: Duration) {
+/// Puts an email back for a later turn: it keeps its attempts, and a suspect the starts that make it one.
+async fn put_back(bench: &Bench, claim: &Claim, wait: Duration, reason: &'static str) {
     let now = bench.gateway.clock.now();
-    let event = Event::new(EventKind::Released, now).with("attempt", claim.attempt).with("reason", "suspect");
+    let event = Event::new(EventKind::Released, now).with("attempt", claim.attempt).with("reason", reason);
     let verdict = Verdict::PutBack { due_at: now.plus(wait), route: None };
     let settlement =
         Settlement { guard: claim.guard, by: SettledBy::Worker, verdict, events: vec![event], now };

@@ -4,6 +4,7 @@ use model::attempt::LostLease;
 use model::{Address, EmailId, Guard, Status, Timestamp, WorkerId};
 use rusqlite::{Connection, OptionalExtension};
 use store::change::{Change, late_result};
+use store::consequence::counts_against_address;
 use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
 
 use crate::error::from_sqlite;
@@ -42,7 +43,9 @@ pub fn settle(work: &mut Work<'_>, settlement: &Settlement) -> Result<Settled, S
     };
     work.counts.moved(Status::Processing, change.to);
     row::add_events(work.connection, seq, &settlement.events)?;
-    if let (Status::Failed, Some(failure)) = (change.to, change.failure) {
+    if let (Status::Failed, Some(failure)) = (change.to, change.failure)
+        && counts_against_address(failure)
+    {
         count_failure(work.connection, seq, failure.code.as_str(), settlement.now)?;
     }
     Ok(Settled::Done(change.to))

@@ -2,8 +2,8 @@
 
 use model::alert::window_of;
 use model::{
-    Address, Alert, AlertId, AlertKind, Bounce, Event, EventKind, Move, Report, ReportKind, Status,
-    Suppression, SuppressionSource, Timestamp,
+    Address, Alert, AlertId, AlertKind, Bounce, Category, Event, EventKind, Failure, Move, Report,
+    ReportKind, Status, Suppression, SuppressionSource, Timestamp,
 };
 
 use crate::record::Record;
@@ -241,6 +241,12 @@ fn new_alert(
         repeats: 0,
         outcome: None,
     }
+}
+
+/// Whether an email that was given up so says something of its address. What we refused ourselves does not, nor what is
+/// wrong with our set-up.
+pub fn counts_against_address(failure: &Failure) -> bool {
+    !matches!(failure.category, Category::Validation | Category::Configuration)
 }
 
 /// What makes an alert one of its kind: company, kind, mode, subject and this.

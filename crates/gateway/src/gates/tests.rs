@@ -312,8 +312,8 @@ async fn throttling_slows_and_others_share_the_rate() {
     let soon = || Instant::now() + Duration::from_millis(1);
     let mut started = 0;
     for _ in 0..50 {
-        started += u32::from(bench.gates.start("main", soon()).await.expect("the store works"));
-        started += u32::from(other.gates.start("main", soon()).await.expect("the store works"));
+        started += u32::from(bench.gates.start("main", 1, soon()).await.expect("the store works"));
+        started += u32::from(other.gates.start("main", 1, soon()).await.expect("the store works"));
     }
     assert_eq!(started, 40);
 }

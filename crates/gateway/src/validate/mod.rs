@@ -8,7 +8,7 @@ pub mod outbox;
 pub mod recipient;
 pub mod template;
 
-use model::{Category, Claim, Company, ErrorCode, Failure};
+use model::{Address, Category, Claim, Company, ErrorCode, Failure};
 use store::{Store, StoreError};
 
 /// Which of the four.
@@ -49,13 +49,19 @@ pub enum NotPassed {
     Unknown(StoreError),
 }
 
-/// All four, in order; the first that refuses decides.
-pub async fn all(store: &dyn Store, company: Option<&Company>, claim: &Claim) -> Result<(), NotPassed> {
+/// All four, in order; the first that refuses decides. `suppressed` are those of its recipients that the company does not
+/// write to.
+pub async fn all(
+    store: &dyn Store,
+    company: Option<&Company>,
+    claim: &Claim,
+    suppressed: &[Address],
+) -> Result<(), NotPassed> {
     let refused_by = |validation| move |failure| NotPassed::Invalid(Invalid { validation, failure });
     integrity::check(claim).map_err(refused_by(Validation::Integrity))?;
     outbox::check(company, claim).map_err(refused_by(Validation::Outbox))?;
     let known = recipient::look_up(store, claim).await.map_err(NotPassed::Unknown)?;
-    recipient::check(claim, &known).map_err(refused_by(Validation::Recipient))?;
+    recipient::check(claim, &known, suppressed).map_err(refused_by(Validation::Recipient))?;
     template::check(claim).map_err(refused_by(Validation::Template))
 }
 

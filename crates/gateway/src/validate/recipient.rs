@@ -1,10 +1,11 @@
-//! RECIPIENT: the person an email names is still known to the company, not deleted, and still has that address.
-//! An email that names nobody passes.
+//! RECIPIENT: the person an email names is still known to the company, not deleted, and still has that address; and the
+//! address is not one the company no longer writes to.
 
-use model::{Claim, ErrorCode, Failure};
+use model::{Address, Claim, ErrorCode, Failure};
 use store::{RecipientRecord, Store, StoreError};
 
 use super::refusal;
+use crate::suppressions::names;
 
 /// What the store knows of the person a claim names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +24,11 @@ pub async fn look_up(store: &dyn Store, claim: &Claim) -> Result<Known, StoreErr
     Ok(store.recipient(claim.company, id).await?.map_or(Known::Missing, Known::Found))
 }
 
-pub fn check(claim: &Claim, known: &Known) -> Result<(), Failure> {
+pub fn check(claim: &Claim, known: &Known, suppressed: &[Address]) -> Result<(), Failure> {
+    if names(suppressed, &claim.envelope.to) {
+        let why = "the address is on the company's suppression list; lift it there to write to it again";
+        return Err(refusal(ErrorCode::RECIPIENT_SUPPRESSED, why));
+    }
     match known {
         Known::NotNamed => Ok(()),
         Known::Missing => Err(refusal(ErrorCode::RECIPIENT_NOT_FOUND, "the recipient does not exist")),

@@ -92,7 +92,11 @@ fn recipient() {
         ("another address", Known::Found(moved), Some(ErrorCode::INVALID_EMAIL)),
     ];
     for (case, known, expected) in cases {
-        assert_eq!(recipient::check(&claim, &known).err().map(|failure| failure.code), expected, "{case}");
+        assert_eq!(
+            recipient::check(&claim, &known, &[]).err().map(|failure| failure.code),
+            expected,
+            "{case}"
+        );
     }
 }
 

@@ -52,7 +52,7 @@ async fn what_has_not_begun_at_shutdown_is_given_back_without_losing_an_attempt(
     let claims = worker.claim(store::Routes::All, 8).await.expect("the store works");
     // The shutdown comes between the claim and the start.
     worker.bench.stop.cancel();
-    worker.start(claims).await;
+    worker.start(claims).await.expect("the store works");
     worker.wind_down().await;
     let email = stage.email(id).await;
     assert_eq!((email.status, email.attempts), (Status::Enqueued, 0));
@@ -69,7 +69,7 @@ async fn what_is_at_the_provider_when_the_grace_ends_is_given_back_marked() {
     let id = stage.accept_one().await;
     let mut worker = Worker::new(stage.gateway.clone());
     let claims = worker.claim(store::Routes::All, 8).await.expect("the store works");
-    worker.start(claims).await;
+    worker.start(claims).await.expect("the store works");
     take(&called).await;
     worker.tasks.abort_all();
     for flight in worker.flights.all() {
@@ -88,7 +88,7 @@ async fn leases_in_flight_are_renewed() {
     let id = stage.accept_one().await;
     let mut worker = Worker::new(stage.gateway.clone());
     let claims = worker.claim(store::Routes::All, 8).await.expect("the store works");
-    worker.start(claims).await;
+    worker.start(claims).await.expect("the store works");
     take(&called).await;
     for _ in 0..4 {
         stage.pass(Duration::from_secs(30));

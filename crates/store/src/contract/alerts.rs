@@ -3,9 +3,10 @@
 
 use model::email::Wishes;
 use model::{
-    Alert, AlertKind, AlertOutcome, Bounce, CompanyId, EmailId, NewEmail, ReportKind, Status, Timestamp,
+    Alert, AlertKind, AlertOutcome, Bounce, Category, CompanyId, EmailId, Failure, NewEmail, ReportKind,
+    Status, Timestamp, Verdict,
 };
-use testkit::{START, an_address, an_email_at, an_entity, at_secs};
+use testkit::{START, a_failure, an_address, an_email_at, an_entity, at_secs};
 
 use super::feedback::{report, reported};
 use super::stage::{a_company, attempted, fail, race, sent, stored};
@@ -160,6 +161,20 @@ pub async fn repeated_failures_make_a_problem(store: &dyn Store) {
     assert_eq!((problems[0].failures, problems[0].since), (4, at_secs(50)), "a problem since the third");
     let stranger = a_company(store, "stranger").await;
     assert!(store.problems(stranger, None, 10).await.expect("read").items.is_empty());
+}
+
+/// What we refused ourselves, and what is wrong with the set-up, says nothing of an address.
+pub async fn our_own_refusals_do_not_count(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    for category in [Category::Validation, Category::Configuration] {
+        for second in 0..3 {
+            stored(store, to(company, "ana@example.com", at_secs(second))).await;
+            let failure = Failure { category, ..a_failure("RECIPIENT_SUPPRESSED") };
+            attempted(store, Verdict::Fail { failure, outcome_unknown: false }, at_secs(second)).await;
+        }
+    }
+    assert!(store.problems(company, None, 10).await.expect("read").items.is_empty());
+    assert!(pending(store).await.is_empty());
 }
 
 /// What was more than seven days ago does not count.

@@ -265,6 +265,7 @@ macro_rules! store_contract {
                 one_alert_per_subject_and_window,
                 an_alert_raises_no_alert,
                 repeated_failures_make_a_problem,
+                our_own_refusals_do_not_count,
                 old_failures_do_not_count,
                 a_problem_is_cleared,
                 alerts_and_problems_come_in_pages,

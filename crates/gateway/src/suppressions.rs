@@ -1,0 +1,107 @@
+//! Addresses that companies no longer write to, as acceptance and the workers ask for them. A company without any costs
+//! no query: whether it has some is remembered for a moment.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use model::{Address, Claim, CompanyId, EmailId, Envelope};
+use store::{Store, StoreError};
+use tokio::time::Instant;
+
+/// What another process puts on a list is obeyed at the latest after this.
+const AGE_MAX: Duration = Duration::from_secs(1);
+const COMPANIES_MAX: usize = 16_384;
+/// So many addresses are asked for at once.
+const ADDRESSES_MAX: usize = 1_000;
+
+#[derive(Debug, Default)]
+pub struct SuppressionList {
+    /// Companies that had none when they were last looked at.
+    without: Mutex<HashMap<CompanyId, Instant>>,
+}
+
+impl SuppressionList {
+    /// Those of the addresses that the company does not write to.
+    pub async fn among(
+        &self,
+        store: &dyn Store,
+        company: CompanyId,
+        addresses: &[Address],
+    ) -> Result<Vec<Address>, StoreError> {
+        if addresses.is_empty() || self.has_none(store, company).await? {
+            return Ok(Vec::new());
+        }
+        let mut found = Vec::new();
+        for some in addresses.chunks(ADDRESSES_MAX) {
+            found.extend(store.suppressed(company, some).await?.into_iter().map(|found| found.address));
+        }
+        Ok(found)
+    }
+
+    /// The list of this company was changed by this process.
+    pub fn changed(&self, company: CompanyId) {
+        self.without().remove(&company);
+    }
+
+    async fn has_none(&self, store: &dyn Store, company: CompanyId) -> Result<bool, StoreError> {
+        if self.without().get(&company).is_some_and(|looked_at| looked_at.elapsed() < AGE_MAX) {
+            return Ok(true);
+        }
+        let looked_at = Instant::now();
+        let has_none = store.suppressions(company, None, 1).await?.items.is_empty();
+        let mut without = self.without();
+        if without.len() >= COMPANIES_MAX {
+            without.retain(|_, looked_at| looked_at.elapsed() < AGE_MAX);
+        }
+        if has_none && without.len() < COMPANIES_MAX {
+            without.insert(company, looked_at);
+        } else {
+            without.remove(&company);
+        }
+        Ok(has_none)
+    }
+
+    fn without(&self) -> MutexGuard<'_, HashMap<CompanyId, Instant>> {
+        self.without.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// For each of the claims those of its recipients that are not to be written to: one question per company.
+pub async fn of_claims(
+    list: &SuppressionList,
+    store: &dyn Store,
+    claims: &[Claim],
+) -> Result<HashMap<EmailId, Vec<Address>>, StoreError> {
+    let mut asked: HashMap<CompanyId, Vec<Address>> = HashMap::new();
+    for claim in claims {
+        asked.entry(claim.company).or_default().extend(recipients(&claim.envelope).cloned());
+    }
+    let mut suppressed: HashMap<CompanyId, Vec<Address>> = HashMap::new();
+    for (company, addresses) in asked {
+        let found = list.among(store, company, &addresses).await?;
+        if !found.is_empty() {
+            suppressed.insert(company, found);
+        }
+    }
+    let of = |claim: &Claim| {
+        let listed = suppressed.get(&claim.company)?;
+        let met: Vec<Address> =
+            recipients(&claim.envelope).filter(|address| names(listed, address)).cloned().collect();
+        (!met.is_empty()).then(|| (claim.id(), met))
+    };
+    Ok(claims.iter().filter_map(of).collect())
+}
+
+/// Everybody an email goes to.
+pub fn recipients(envelope: &Envelope) -> impl Iterator<Item = &Address> {
+    std::iter::once(&envelope.to).chain(&envelope.cc).chain(&envelope.bcc)
+}
+
+/// Whether the address is among those, however it is spelled.
+pub fn names(listed: &[Address], address: &Address) -> bool {
+    listed.iter().any(|other| other.same_mailbox(address))
+}
+
+#[cfg(test)]
+mod tests;
