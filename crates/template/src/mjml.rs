@@ -1,11 +1,12 @@
 //! MJML becomes html once, when a template is compiled: rendering an email then costs no MJML, and a variable can
 //! never become an MJML element.
 //!
-//! The Jinja tags must survive that. MJML would take `{% if a < b %}` for an element and drop or misread other tags, so
-//! each tag is replaced by a mark, a word of letters and digits that MJML carries along in texts and attributes, and put
-//! back afterwards. A tag that stands between elements (`{% for %}` around a section) is wrapped into `mj-raw`, the
-//! element that MJML has for this. What cannot work is told: an attribute that MJML itself calculates with, such as the
-//! width of a column, must be known now, and a tag in it would be lost.
+//! The Jinja tags must survive that. MJML would take `{% if a < b %}` for an element, so each tag is replaced by a mark,
+//! a word of letters and digits that MJML carries along in texts and attributes, and put back afterwards. In the body
+//! a tag may stand between elements too (`{% for %}` around a section), with `mj-raw` around it or without.
+//!
+//! What cannot work is told: between the elements of the head, which MJML sorts, and in an attribute that MJML itself
+//! calculates with, such as the width of a column.
 //!
 //! Words outside of ASCII travel as marks too: the tokenizer under mrml panics at `é >`, since it looks two bytes back.
 
@@ -24,9 +25,8 @@ const DEPTH_MAX: usize = 60;
 /// Lost tags that are told. More would not be read.
 const LOST_TOLD_MAX: usize = 20;
 
-/// Elements that hold elements only: a tag between those is wrapped into `mj-raw`.
-const HOLDERS: &[&str] =
-    &["mj-head", "mj-body", "mj-wrapper", "mj-section", "mj-group", "mj-column", "mj-hero"];
+/// Elements whose children MJML sorts by kind: a tag between them would end up elsewhere.
+const SORTED: &[&str] = &["mjml", "mj-head", "mj-attributes"];
 
 /// Elements without an end, as mrml knows them.
 const VOID: &[&str] = &[
@@ -56,7 +56,7 @@ pub(crate) fn to_html(source: &str, tags: &[Tag<'_>]) -> Result<Html, Vec<Proble
     }
     let marks = Marks { prefix: unused_word(source), source, holes: holes(source, tags) };
     let marked = marks.put_in();
-    let marked = wrap_between_elements(&marks, &marked).map_err(|problem| vec![problem])?;
+    check_structure(&marks, &marked).map_err(|problem| vec![problem])?;
     let parsed = mrml::parse(&marked).map_err(|error| vec![marks.in_words(&marked, &error)])?;
     // No fonts: the default ones would make the recipient's client call a foreign server.
     let options = RenderOptions { fonts: Default::default(), ..RenderOptions::default() };
@@ -126,8 +126,10 @@ impl Marks<'_> {
         }
     }
 
-    fn is_tag(&self, number: usize) -> bool {
-        self.holes.get(number).is_some_and(|hole| hole.tag.is_some())
+    /// Whether a mark stands for a tag that does something.
+    fn acts(&self, number: usize) -> bool {
+        let tag = self.holes.get(number).and_then(|hole| hole.tag);
+        tag.is_some_and(|tag| tag.kind != Kind::Comment)
     }
 
     fn put_in(&self) -> String {
@@ -179,13 +181,10 @@ impl Marks<'_> {
         let lost: Vec<Problem> = self
             .holes
             .iter()
-            .zip(is_lost)
-            .filter(|(hole, is_lost)| {
-                let matters = hole.tag.is_some_and(|tag| tag.kind != Kind::Comment);
-                *is_lost && matters && hole.range.start >= head_end
-            })
+            .enumerate()
+            .filter(|&(number, hole)| is_lost[number] && self.acts(number) && hole.range.start >= head_end)
             .take(LOST_TOLD_MAX)
-            .map(|(hole, _)| {
+            .map(|(_, hole)| {
                 let written: String = self.source[hole.range.clone()].chars().take(60).collect();
                 let message = format!("MJML drops `{written}` here: it needs to know this value beforehand");
                 problem(Some(lines.at(hole.range.start)), &message)
@@ -241,25 +240,26 @@ impl Marks<'_> {
     }
 }
 
+const MOVED: &str =
+    "a tag cannot stand between the elements of the head, only inside `mj-title`, `mj-preview` or `mj-style`";
 const INCLUDE: &str = "`mj-include` is not available: a template stands alone";
 
-/// Wraps marks that stand between elements into `mj-raw`. Refuses includes and what is nested too deeply; this reads
-/// with the tokenizer that mrml uses, so that both see the same elements.
-fn wrap_between_elements(marks: &Marks<'_>, marked: &str) -> Result<String, Problem> {
-    let mut wrapped = String::with_capacity(marked.len());
-    let mut copied = 0;
+/// Refuses includes, what is nested too deeply, and tags that would be moved. This reads with the tokenizer that mrml
+/// uses, so that both see the same elements.
+fn check_structure(marks: &Marks<'_>, marked: &str) -> Result<(), Problem> {
     let mut open: Vec<&str> = Vec::new();
     let mut starting = "";
+    let problem_at = |offset: usize, message: &str| problem(Some(marks.line_of(marked, offset)), message);
     for token in Tokenizer::from(marked) {
         match token.map_err(|error| marks.not_markup(marked, &error))? {
             Token::ElementStart { local, .. } => {
                 starting = local.as_str();
                 if starting == "mj-include" {
-                    return Err(problem(Some(marks.line_of(marked, local.start())), INCLUDE));
+                    return Err(problem_at(local.start(), INCLUDE));
                 }
                 if open.len() >= DEPTH_MAX {
                     let message = format!("elements are nested more than {DEPTH_MAX} deep");
-                    return Err(problem(Some(marks.line_of(marked, local.start())), &message));
+                    return Err(problem_at(local.start(), &message));
                 }
             }
             Token::ElementEnd { end: ElementEnd::Open, .. } if !VOID.contains(&starting) => {
@@ -268,24 +268,14 @@ fn wrap_between_elements(marks: &Marks<'_>, marked: &str) -> Result<String, Prob
             Token::ElementEnd { end: ElementEnd::Close(..), .. } => {
                 open.pop();
             }
-            Token::Text { text } if open.last().is_some_and(|holder| HOLDERS.contains(holder)) => {
-                wrapped.push_str(&marked[copied..text.start()]);
-                let (pieces, rest) = marks.split(text.as_str());
-                for (before, number) in pieces {
-                    wrapped.push_str(before);
-                    let mark = marks.mark(number);
-                    wrapped.push_str(&if marks.is_tag(number) {
-                        format!("<mj-raw>{mark}</mj-raw>")
-                    } else {
-                        mark
-                    });
+            Token::Text { text } if open.last().is_some_and(|holder| SORTED.contains(holder)) => {
+                let (pieces, _) = marks.split(text.as_str());
+                if pieces.iter().any(|&(_, number)| marks.acts(number)) {
+                    return Err(problem_at(text.end(), MOVED));
                 }
-                wrapped.push_str(rest);
-                copied = text.end();
             }
             _ => {}
         }
     }
-    wrapped.push_str(&marked[copied..]);
-    Ok(wrapped)
+    Ok(())
 }

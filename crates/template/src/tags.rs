@@ -3,6 +3,7 @@
 //! whole process with it. It also refuses what is not offered (other templates) and names unknown filters and tests,
 //! which the engine would only notice while rendering. Everything else about syntax is left to the engine.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::source::{Field, Lines, Problem};
@@ -50,12 +51,47 @@ impl<'s> Tag<'s> {
         }
     }
 
-    /// The name that a macro tag defines.
-    pub fn macro_name(&self) -> Option<&'s str> {
-        match (self.keyword(), self.tokens.get(1)) {
-            (Some("macro"), Some(Token::Word(name))) => Some(name),
+    fn words(&self) -> impl Iterator<Item = &'s str> {
+        self.tokens.iter().filter_map(|token| match token {
+            Token::Word(word) => Some(*word),
             _ => None,
+        })
+    }
+}
+
+/// The macros of a part. The engine looks up what they mention when they are defined, called or not, so that for these
+/// names looking up proves nothing.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Macros {
+    pub names: BTreeSet<String>,
+    pub mentioned: BTreeSet<String>,
+}
+
+impl Macros {
+    pub fn of(tags: &[Tag<'_>]) -> Self {
+        let mut macros = Self::default();
+        let mut depth = 0_usize;
+        for tag in tags {
+            match tag.keyword() {
+                Some("macro") => {
+                    depth += 1;
+                    macros.names.extend(tag.words().nth(1).map(str::to_owned));
+                }
+                Some("call") => depth += 1,
+                Some("endmacro" | "endcall") => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            if depth > 0 {
+                macros.mentioned.extend(tag.words().map(str::to_owned));
+            }
         }
+        macros
+    }
+
+    /// Whether a macro mentions the variable of this path.
+    pub fn mention(&self, path: &str) -> bool {
+        let name = path.split(['.', '[']).next().unwrap_or(path);
+        self.mentioned.contains(name)
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 use crate::engine::{self, Paper};
 use crate::mjml;
 use crate::source::{Field, Lines, Problem, Source};
-use crate::tags;
+use crate::tags::{self, Macros};
 use crate::text;
 use crate::variables::{self, Absent};
 
@@ -46,9 +46,7 @@ struct Part {
     /// As the engine reads it: of MJML, the html.
     source: Arc<str>,
     bytes_max: usize,
-    /// The names of its macros, if it has any. Macros look up what they mention when they are defined, so that
-    /// looking up proves nothing then.
-    macros: Option<BTreeSet<String>>,
+    macros: Macros,
 }
 
 /// An email, as far as a template makes one.
@@ -161,9 +159,7 @@ impl Template {
             missing.extend(absent.used());
             let stopped = match printed {
                 Ok(printed) => {
-                    if part.macros.is_none() {
-                        missing.extend(absent.held());
-                    }
+                    missing.extend(absent.held().into_iter().filter(|path| !part.macros.mention(path)));
                     return Ok(printed);
                 }
                 Err(Stopped::For(error)) => return Err(error),
@@ -182,11 +178,9 @@ impl Template {
 
     /// The missing variables that may have stopped the engine.
     fn culprits(part: &Part, stopped: &Error, absent: &Absent) -> BTreeSet<String> {
+        let place = place(part, stopped);
         let mut held = absent.held();
-        if part.macros.is_some() {
-            let place = place(part, stopped);
-            held.retain(|path| place.contains(path.as_str()));
-        }
+        held.retain(|path| !part.macros.mention(path) || place.contains(path.as_str()));
         held
     }
 
@@ -216,7 +210,7 @@ impl Template {
         absent: &Arc<Absent>,
     ) -> Result<String, Stopped> {
         let globals = self.env.globals().map(|(name, _)| name.to_owned());
-        let globals: BTreeSet<String> = globals.chain(part.macros.iter().flatten().cloned()).collect();
+        let globals: BTreeSet<String> = globals.chain(part.macros.names.iter().cloned()).collect();
         let root = variables::root(variables, absent, move |name| globals.contains(name));
         let mut paper = Paper::new(part.bytes_max);
         let template = self.env.get_template(part.name).map_err(Stopped::By)?;
@@ -286,10 +280,7 @@ fn add_part(
             vec![Problem::of(field, format!("MJML moved the tags so that they no longer fit: {detail}"))]
         })?;
     }
-    let has_macros = found.iter().any(|tag| matches!(tag.keyword(), Some("macro" | "call")));
-    let macros =
-        has_macros.then(|| found.iter().filter_map(|tag| tag.macro_name().map(str::to_owned)).collect());
-    Ok(Part { field, name, source, bytes_max, macros })
+    Ok(Part { field, name, source, bytes_max, macros: Macros::of(&found) })
 }
 
 fn used_variables(env: &Environment<'_>) -> Vec<String> {

@@ -76,6 +76,14 @@ fn all_missing_variables_are_named_and_no_guarded_one() {
         ("of a text", "{{ given.length }}", vec!["given.length"]),
         ("in a macro", "{% macro m(p) %}{{ p }}{{ a }}{% endmacro %}{{ m(b) }}", vec!["a", "b"]),
         ("calculated in a macro", "{% macro m(p) %}{{ a * 2 }}{% endmacro %}{{ m(1) }}", vec!["a"]),
+        ("asked in a macro", "{% macro m() %}{% if a %}x{% endif %}{% endmacro %}{{ m() }}", vec!["a"]),
+        (
+            "compared beside a macro",
+            "{% macro m() %}x{% endmacro %}{{ m() }}{% if a == 1 %}{% endif %}",
+            vec!["a"],
+        ),
+        // Not noticed: the engine looks `a` up for the macro anyway, and comparing leaves no other trace.
+        ("compared in a macro", "{% macro m() %}{% if a == 1 %}x{% endif %}{% endmacro %}{{ m() }}", vec![]),
         ("default", "{{ a|default('x') }}{{ o.b|d }}{{ x.y|default(1) }}", vec![]),
         ("default of a default", "{{ a|default(b)|default('x') }}", vec![]),
         ("default that is missing", "{{ a|default(b) }}", vec!["b"]),
@@ -345,6 +353,40 @@ fn assert_whole(html: &str, case: &str) {
         assert_eq!(starts, html.matches(&format!("</{element}>")).count(), "{case}: {element} in {html}");
     }
     assert_eq!(html.matches("<!--[if").count(), html.matches("<![endif]").count(), "{case}");
+}
+
+/// MJML shares the width of a section among its children: a tag must not count as one.
+#[test]
+fn tags_between_columns_take_no_width() {
+    let column = "<mj-column><mj-text>x</mj-text></mj-column>";
+    let body = format!("<mj-section>{{% if 1 %}}{column}{{% endif %}}{column}</mj-section>");
+    let html = rendered(&mjml(&body), json!({})).html;
+    assert_eq!(
+        html.matches("class=\"mj-outlook-group-fix mj-column-per-50\"").count()
+            + html.matches("class=\"mj-column-per-50 mj-outlook-group-fix\"").count(),
+        2,
+        "{html}"
+    );
+}
+
+#[test]
+fn tags_in_the_head_survive_mjml_or_are_refused() {
+    let head = |head: &str| {
+        let mjml = format!("<mjml><mj-head>\n{head}</mj-head><mj-body></mj-body></mjml>");
+        Source { subject: "s".into(), mjml: Some(mjml), ..Source::default() }
+    };
+    let inside = head(
+        "<mj-style>{% if a %}.shown { color: {{ c }} }{% endif %}</mj-style><mj-title>{{ t }}</mj-title>",
+    );
+    let email = |a: bool| rendered(&inside, json!({ "a": a, "c": "red", "t": "<T>" })).html;
+    assert!(
+        email(true).contains(".shown { color: red }") && email(true).contains("<title>&lt;T&gt;</title>")
+    );
+    assert!(!email(false).contains("shown"));
+    let between = head("{% if a %}<mj-style>.shown {}</mj-style>{% endif %}");
+    let told = "mjml, line 2: a tag cannot stand between the elements of the head, only inside `mj-title`, \
+        `mj-preview` or `mj-style`";
+    assert_eq!(problems(&between), [told]);
 }
 
 #[test]
