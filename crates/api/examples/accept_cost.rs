@@ -65,6 +65,7 @@ async fn router() -> (Router, String) {
         providers: Arc::new(BTreeMap::from([(CAPTURE.to_owned(), capture)])),
         clock: Arc::new(ManualClock::default()),
         suppressions: Arc::default(),
+        templates: Arc::default(),
         dice: Arc::new(|| 0.0),
         settings: Arc::new(Settings {
             default_retry_policy: fast.name.clone(),

@@ -1,9 +1,10 @@
-//! Taking emails in: check, store, offer. Start reading at [`prepare_one`], then [`commit`].
+//! Taking emails in: check, store, offer. Start reading at [`look_up`], then [`prepare_one`], then [`commit`].
 //!
-//! `prepare` is pure and decides everything, down to the words of the answer, so that the idempotency record
+//! `look_up` reads templates and suppressions. `prepare` is pure and decides everything, down to the words of the answer, so that the idempotency record
 //! holds the very answer that is given. `commit` stores and tells the queue. The worker takes it from there.
 
 pub mod draft;
+pub mod known;
 pub mod rules;
 
 use std::fmt::Write as _;
@@ -18,6 +19,8 @@ use crate::gates::route_text;
 use crate::keys::Caller;
 use crate::validate::html;
 use crate::{Gateway, observe, route};
+pub use known::{Known, look_up};
+
 use draft::{Draft, DraftDocument, DraftRecipient, Fault, FaultKind, Note, sum_up};
 
 /// How long an idempotency key is remembered.
@@ -83,8 +86,9 @@ pub fn prepare_one(
     caller: &Caller,
     request: Request,
     draft: Draft,
+    known: &Known,
 ) -> Result<Prepared, Vec<Fault>> {
-    let (email, notes) = check(desk, caller, &request, draft)?;
+    let (email, notes) = check(desk, caller, &request, draft, known)?;
     let mut answer = String::with_capacity(320);
     answer.push('{');
     write_receipt(&mut answer, &email, &notes);
@@ -98,6 +102,7 @@ pub fn prepare_many(
     caller: &Caller,
     request: Request,
     drafts: Vec<Result<Draft, Vec<Fault>>>,
+    known: &Known,
 ) -> Prepared {
     let mut emails = Vec::with_capacity(drafts.len());
     let mut results = String::with_capacity(drafts.len() * 320);
@@ -105,7 +110,7 @@ pub fn prepare_many(
     for (index, draft) in drafts.into_iter().enumerate() {
         let comma = if index == 0 { "" } else { "," };
         let _ = write!(results, "{comma}{{\"index\":{index},");
-        match draft.and_then(|draft| check(desk, caller, &request, draft)) {
+        match draft.and_then(|draft| check(desk, caller, &request, draft, known)) {
             Ok((email, notes)) => {
                 write_receipt(&mut results, &email, &notes);
                 emails.push(email);
@@ -197,12 +202,16 @@ fn check(
     desk: &Desk,
     caller: &Caller,
     request: &Request,
-    draft: Draft,
+    mut draft: Draft,
+    known: &Known,
 ) -> Result<(NewEmail, Vec<Note>), Vec<Fault>> {
+    let from_template = draft.template.is_some();
+    known.render(&mut draft)?;
     let settings = &desk.gateway.settings;
     let Caller { key, company } = caller;
     let schedule = rules::schedule(draft.when, request.now);
     let captured = rules::route_is_capture(settings, &company.settings, &draft.wishes, &draft.envelope.to);
+    let suppression = known.suppression(&draft);
     let recipient = recipient(desk.documents.as_deref(), draft.recipient);
     let faults: Vec<Fault> = [
         schedule.as_ref().err().cloned(),
@@ -219,18 +228,22 @@ fn check(
             draft.wishes.retry_policy.as_deref(),
             settings.retry_policies.keys(),
         ),
-        unsafe_html(&draft.content),
+        unsafe_html(&draft.content, from_template),
+        suppression.as_ref().err().cloned(),
         recipient.as_ref().err().cloned(),
     ]
     .into_iter()
     .flatten()
     .collect();
-    let (Ok(schedule), Ok(recipient), true) = (schedule, recipient, faults.is_empty()) else {
+    let (Ok(schedule), Ok(recipient), Ok(suppression), true) =
+        (schedule, recipient, suppression, faults.is_empty())
+    else {
         return Err(faults);
     };
     let mut envelope = draft.envelope;
     let mut notes = draft.notes;
     notes.extend(schedule.note);
+    notes.extend(suppression);
     let status = match draft.content {
         Content::Raw(_) => Status::Accepted,
         Content::Composed { .. } => {
@@ -263,12 +276,13 @@ fn check(
     Ok((email, notes))
 }
 
-fn unsafe_html(content: &Content) -> Option<Fault> {
+fn unsafe_html(content: &Content, from_template: bool) -> Option<Fault> {
     let Content::Composed { html, .. } = content else {
         return None;
     };
     let found = html::check(html).err()?;
-    Some(Fault::unacceptable("html", "UNSAFE_HTML", format!("is refused: {found}")))
+    let field = if from_template { "template" } else { "html" };
+    Some(Fault::unacceptable(field, "UNSAFE_HTML", format!("is refused: {found}")))
 }
 
 /// The recipient as it may be stored: a document only hashed under our key, or sealed.

@@ -7,7 +7,7 @@
 //! provider, which sender), `gates` (whether a provider is open and how fast it may go; `health` has the rules,
 //! `standing` tells people), `lineup` (whose turn it is among the routes), `flight` (an attempt as its worker sees it),
 //! `caution` (emails that may have brought a worker down), `company_cache`,
-//! `suppressions` (who is not to be written to), `observe` (every metric, named once),
+//! `suppressions` (who is not to be written to), `templates`, `observe` (every metric, named once),
 //! `keys` (who calls), `documents` (CPF and CNPJ under lock).
 
 pub mod accept;
@@ -29,6 +29,7 @@ pub mod route;
 pub mod standing;
 pub mod suppressions;
 pub mod sweep;
+pub mod templates;
 #[cfg(test)]
 mod testing;
 pub mod validate;
@@ -44,6 +45,7 @@ use queue::Queue;
 use store::{Retention, Store};
 
 use crate::suppressions::SuppressionList;
+use crate::templates::TemplateShelf;
 
 /// The ports and settings that everything here works with.
 #[derive(Clone)]
@@ -57,6 +59,7 @@ pub struct Gateway {
     pub dice: Arc<dyn Fn() -> f64 + Send + Sync>,
     pub settings: Arc<Settings>,
     pub suppressions: Arc<SuppressionList>,
+    pub templates: Arc<TemplateShelf>,
 }
 
 /// The name of the provider that keeps mail instead of sending it.

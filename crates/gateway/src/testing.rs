@@ -144,6 +144,7 @@ impl Stage {
             providers: Arc::new(providers),
             clock: clock.clone(),
             suppressions: Arc::default(),
+            templates: Arc::default(),
             dice: Arc::new(|| 0.0),
             settings: Arc::new(settings()),
         };

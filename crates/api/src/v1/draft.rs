@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use gateway::accept::draft::{Draft, Fault, Note, When};
+use gateway::accept::draft::{Draft, DraftTemplate, Fault, Note, OnSuppressed, When};
 use gateway::accept::rules;
+use gateway::templates::TemplateName;
 use model::email::{COPIES_MAX, HTML_BYTES_MAX, TAGS_MAX, Wishes};
 use model::{Content, Entity, Envelope, OnUnknown, Secret, Timestamp};
 use serde_json::Value;
@@ -42,6 +43,7 @@ pub const FIELDS: &[&str] = &[
     "provider",
     "retryPolicy",
     "onUnknown",
+    "onSuppressed",
 ];
 
 /// Reads one email.
@@ -61,9 +63,9 @@ fn read_form(mut form: Form<'_>, attachments_bytes_max: usize, now: Timestamp) -
     }
     let mut notes = Vec::new();
     let to = form.address("to");
-    let subject =
-        form.required_text("subject").filter(|subject| passes(&form, "subject", text::subject(subject)));
-    let html = html(&mut form);
+    let template = template(&mut form);
+    let subject = subject(&mut form, template.is_some());
+    let html = html(&mut form, template.is_some());
     let plain = plain_text(&mut form);
     let (from, reply_to) = (form.mailbox("from"), form.mailbox("replyTo"));
     let cc = form.addresses("cc", COPIES_MAX, "TOO_MANY_CC");
@@ -87,6 +89,8 @@ fn read_form(mut form: Form<'_>, attachments_bytes_max: usize, now: Timestamp) -
         ttl: options.ttl,
         wishes: options.wishes,
         content: Content::Composed { html: html?, text: plain, attachments },
+        template,
+        on_suppressed: options.on_suppressed,
         notes,
     })
 }
@@ -102,6 +106,7 @@ pub const OPTION_FIELDS: &[&str] = &[
     "provider",
     "retryPolicy",
     "onUnknown",
+    "onSuppressed",
 ];
 
 pub struct Options {
@@ -110,6 +115,7 @@ pub struct Options {
     pub when: When,
     pub ttl: Option<Duration>,
     pub wishes: Wishes,
+    pub on_suppressed: OnSuppressed,
 }
 
 pub fn options(form: &mut Form<'_>, now: Timestamp) -> Options {
@@ -126,6 +132,9 @@ pub fn options(form: &mut Form<'_>, now: Timestamp) -> Options {
             callback_url: url::read(form, "callbackUrl").map(Secret::new),
             is_alert: false,
         },
+        on_suppressed: form
+            .choice("onSuppressed", &["warn", "reject"], OnSuppressed::parse)
+            .unwrap_or_default(),
     }
 }
 
@@ -143,22 +152,50 @@ fn passes(form: &Form<'_>, name: &str, verdict: Result<(), text::Flaw>) -> bool 
     verdict.map_err(|(code, message)| form.fault(name, code, message)).is_ok()
 }
 
-fn html(form: &mut Form<'_>) -> Option<String> {
-    let template = line(form, "template", WORD_LENGTH_MAX);
+/// The template that makes the email: its name, or `name@version`.
+fn template(form: &mut Form<'_>) -> Option<DraftTemplate> {
+    let name = line(form, "template", WORD_LENGTH_MAX);
     let variables = form.take("variables");
     if variables.as_ref().is_some_and(|variables| !variables.is_object()) {
         form.fault("variables", "INVALID_TYPE", "must be an object");
     }
-    match (&template, form.has("html")) {
-        (Some(_), true) => form.fault("template", "CONFLICTING_FIELDS", "cannot be given together with html"),
-        (Some(_), false) => form.push("template", |field| {
-            Fault::unacceptable(field, "TEMPLATE_NOT_FOUND", "is not the name of a template of this company")
-        }),
-        (None, false) => form.fault("html", "REQUIRED", "is required unless a template is named"),
-        (None, true) => {}
-    }
-    if template.is_none() && variables.is_some() {
+    if name.is_none() && variables.is_some() {
         form.fault("variables", "CONFLICTING_FIELDS", "need a template");
+    }
+    let text = name?;
+    if form.has("html") {
+        form.fault("template", "CONFLICTING_FIELDS", "cannot be given together with html");
+    }
+    let (name, version) = match text.rsplit_once('@') {
+        None => (text.as_str(), None),
+        Some((name, version)) => match version.parse() {
+            Ok(version) => (name, Some(version)),
+            Err(_) => {
+                let message = "must be the name of a template, or name@version with a number";
+                form.fault("template", "INVALID_VALUE", message);
+                return None;
+            }
+        },
+    };
+    let name = TemplateName { name: name.to_owned(), version };
+    Some(DraftTemplate { name, variables: variables.unwrap_or_default() })
+}
+
+/// With a template it may be left to the template; then it is empty here.
+fn subject(form: &mut Form<'_>, has_template: bool) -> Option<String> {
+    if has_template && !form.has("subject") {
+        return Some(String::new());
+    }
+    form.required_text("subject").filter(|subject| passes(form, "subject", text::subject(subject)))
+}
+
+/// With a template it is empty here.
+fn html(form: &mut Form<'_>, has_template: bool) -> Option<String> {
+    if !form.has("html") {
+        if has_template {
+            return Some(String::new());
+        }
+        form.fault("html", "REQUIRED", "is required unless a template is named");
     }
     let html = form.text("html")?;
     if html.len() > HTML_BYTES_MAX {

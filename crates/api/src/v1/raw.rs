@@ -1,19 +1,20 @@
 //! `POST /v1/email/raw`: an .eml taken as it is. Only its envelope is read here; the intake checks the rest.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{Request, State};
 use axum::http::Uri;
 use axum::response::Response;
+use gateway::accept;
 use gateway::accept::draft::{Draft, Fault};
-use gateway::accept::{self, Prepared};
 use model::Content;
 use model::document::looks_like_document;
 
 use super::answer;
 use super::draft::{OPTION_FIELDS, options};
 use super::params::{canonical_query, idempotency_key, read_query};
-use super::send::{HandIn, decide};
+use super::send::{Drafts, HandIn, decide, prepare};
 use crate::auth::Client;
 use crate::body;
 use crate::edge::RequestId;
@@ -36,12 +37,15 @@ pub async fn raw(
     let taken = body::take(&state, &parts.headers, incoming, state.settings.send_body_bytes_max()).await?;
     let hand_in = HandIn { state: state.clone(), client, request_id: id.0, key, arrived };
     let uri = parts.uri;
-    let (prepared, _taken) = decide(taken, move |eml| prepare(&hand_in, &uri, eml)).await?;
+    let hand_in = Arc::new(hand_in);
+    let reading = Arc::clone(&hand_in);
+    let (drafts, taken) = decide(taken, move |eml| read(&reading, &uri, eml)).await?;
+    let known = accept::look_up(&state.desk, &hand_in.client.0, drafts.good()).await?;
+    let (prepared, _taken) = decide(taken, move |_| prepare(&hand_in, drafts, &known)).await?;
     Ok(answer::taken(accept::commit(&state.desk, prepared).await?))
 }
 
-fn prepare(hand_in: &HandIn, uri: &Uri, eml: &[u8]) -> Result<Prepared, Problem> {
-    let HandIn { state, client, .. } = hand_in;
+fn read(hand_in: &HandIn, uri: &Uri, eml: &[u8]) -> Result<Drafts, Problem> {
     let query = canonical_query(uri, &[])?;
     let request = hand_in.request(|mode| json::bytes_hash(&["raw", mode, &query], eml));
     let options = read_query(uri, OPTION_FIELDS, |form| options(form, request.now))?;
@@ -62,6 +66,8 @@ fn prepare(hand_in: &HandIn, uri: &Uri, eml: &[u8]) -> Result<Prepared, Problem>
         notes: super::draft::not_yet(&options.wishes).into_iter().collect(),
         wishes: options.wishes,
         content: Content::Raw(eml.to_vec()),
+        template: None,
+        on_suppressed: options.on_suppressed,
     };
-    Ok(accept::prepare_one(&state.desk, &client.0, request, draft)?)
+    Ok(Drafts::One(request, Box::new(draft)))
 }

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
-use gateway::accept::{self, Prepared, RequestKey};
+use gateway::accept::draft::{Draft, Fault};
+use gateway::accept::{self, Known, Prepared, RequestKey};
 use serde_json::Value;
 
 use super::params::idempotency_key;
@@ -26,7 +27,7 @@ pub async fn send(
     request: Request,
 ) -> Result<Response, Problem> {
     let bytes_max = state.settings.send_body_bytes_max();
-    hand_in(state, client, id, request, bytes_max, prepare_one).await
+    hand_in(state, client, id, request, bytes_max, read_one).await
 }
 
 /// Up to 1,000 emails, each accepted or rejected for itself.
@@ -37,7 +38,7 @@ pub async fn batch(
     request: Request,
 ) -> Result<Response, Problem> {
     let bytes_max = BATCH_BODY_BYTES_MAX.max(state.settings.send_body_bytes_max());
-    hand_in(state, client, id, request, bytes_max, prepare_batch).await
+    hand_in(state, client, id, request, bytes_max, read_batch).await
 }
 
 /// What the decision about a request needs.
@@ -68,7 +69,7 @@ async fn hand_in(
     id: RequestId,
     request: Request,
     bytes_max: usize,
-    prepare: fn(&HandIn, Value) -> Result<Prepared, Problem>,
+    read: fn(&HandIn, Value) -> Result<Drafts, Problem>,
 ) -> Result<Response, Problem> {
     let arrived = Instant::now();
     let (parts, incoming) = request.into_parts();
@@ -76,8 +77,37 @@ async fn hand_in(
     body::require_type(&parts.headers, body::JSON)?;
     let taken = body::take(&state, &parts.headers, incoming, bytes_max).await?;
     let hand_in = HandIn { state: state.clone(), client, request_id: id.0, key, arrived };
-    let (prepared, _taken) = decide(taken, move |bytes| prepare(&hand_in, json::read(bytes)?)).await?;
+    let hand_in = Arc::new(hand_in);
+    let reading = Arc::clone(&hand_in);
+    let (drafts, taken) = decide(taken, move |bytes| read(&reading, json::read(bytes)?)).await?;
+    let known = accept::look_up(&state.desk, &hand_in.client.0, drafts.good()).await?;
+    let (prepared, _taken) = decide(taken, move |_| prepare(&hand_in, drafts, &known)).await?;
     Ok(answer::taken(accept::commit(&state.desk, prepared).await?))
+}
+
+/// What was read of a request, before anything is decided.
+pub enum Drafts {
+    One(accept::Request, Box<Draft>),
+    Many(accept::Request, Vec<Result<Draft, Vec<Fault>>>),
+}
+
+impl Drafts {
+    /// Those that could be read.
+    pub fn good(&self) -> impl Iterator<Item = &Draft> {
+        let (one, many): (Option<&Draft>, &[Result<Draft, Vec<Fault>>]) = match self {
+            Self::One(_, draft) => (Some(draft), &[]),
+            Self::Many(_, drafts) => (None, drafts),
+        };
+        one.into_iter().chain(many.iter().filter_map(|draft| draft.as_ref().ok()))
+    }
+}
+
+pub fn prepare(hand_in: &HandIn, drafts: Drafts, known: &Known) -> Result<Prepared, Problem> {
+    let (desk, caller) = (&hand_in.state.desk, &hand_in.client.0);
+    match drafts {
+        Drafts::One(request, draft) => Ok(accept::prepare_one(desk, caller, request, *draft, known)?),
+        Drafts::Many(request, drafts) => Ok(accept::prepare_many(desk, caller, request, drafts, known)),
+    }
 }
 
 /// Runs the decision here, or off the threads that serve requests when it will take milliseconds. The body
@@ -96,15 +126,15 @@ pub async fn decide<T: Send + 'static>(
     })
 }
 
-fn prepare_one(hand_in: &HandIn, body: Value) -> Result<Prepared, Problem> {
-    let HandIn { state, client, .. } = hand_in;
+fn read_one(hand_in: &HandIn, body: Value) -> Result<Drafts, Problem> {
+    let HandIn { state, .. } = hand_in;
     let request = hand_in.request(|mode| json::canonical_hash(&["send", mode], &body));
     let draft = draft::read(body, state.settings.attachments_bytes_max, request.now)?;
-    Ok(accept::prepare_one(&state.desk, &client.0, request, draft)?)
+    Ok(Drafts::One(request, Box::new(draft)))
 }
 
-fn prepare_batch(hand_in: &HandIn, body: Value) -> Result<Prepared, Problem> {
-    let HandIn { state, client, .. } = hand_in;
+fn read_batch(hand_in: &HandIn, body: Value) -> Result<Drafts, Problem> {
+    let HandIn { state, .. } = hand_in;
     let request = hand_in.request(|mode| json::canonical_hash(&["batch", mode], &body));
     let emails = match body {
         Value::Array(emails) if emails.is_empty() => {
@@ -120,5 +150,5 @@ fn prepare_batch(hand_in: &HandIn, body: Value) -> Result<Prepared, Problem> {
     };
     let bytes_max = state.settings.attachments_bytes_max;
     let drafts = emails.into_iter().map(|email| draft::read(email, bytes_max, request.now)).collect();
-    Ok(accept::prepare_many(&state.desk, &client.0, request, drafts))
+    Ok(Drafts::Many(request, drafts))
 }

@@ -103,6 +103,7 @@ fn gateway(store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Gateway {
         providers: Arc::new(BTreeMap::from([(CAPTURE.to_owned(), capture), ("relay".to_owned(), relay)])),
         clock,
         suppressions: Arc::default(),
+        templates: Arc::default(),
         dice: Arc::new(|| 0.0),
         settings: Arc::new(Settings {
             retry_policies: policies.into_iter().map(|policy| (policy.name.clone(), policy)).collect(),

@@ -7,6 +7,9 @@ use std::time::Duration;
 use model::document::Document;
 use model::email::Wishes;
 use model::{Content, Entity, Envelope, RecipientId, Secret, Timestamp};
+use serde_json::Value;
+
+use crate::templates::TemplateName;
 
 /// Every field was read and has the right shape; `accept` decides whether it may be sent.
 #[derive(Debug)]
@@ -19,10 +22,36 @@ pub struct Draft {
     pub when: When,
     pub ttl: Option<Duration>,
     pub wishes: Wishes,
-    /// An .eml is checked later, by the intake.
+    /// An .eml is checked later, by the intake. Without its html where a template makes it.
     pub content: Content,
+    pub template: Option<DraftTemplate>,
+    pub on_suppressed: OnSuppressed,
     /// What was mended while reading.
     pub notes: Vec<Note>,
+}
+
+/// The template that makes html and text, and the subject if none was given.
+#[derive(Debug)]
+pub struct DraftTemplate {
+    pub name: TemplateName,
+    pub variables: Value,
+}
+
+/// What to do with an email to somebody the company does not write to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnSuppressed {
+    /// Take it, say so, and do not send it.
+    #[default]
+    Warn,
+    Reject,
+}
+
+impl OnSuppressed {
+    pub fn parse(text: &str) -> Option<Self> {
+        [("warn", Self::Warn), ("reject", Self::Reject)]
+            .into_iter()
+            .find_map(|(name, choice)| (name == text).then_some(choice))
+    }
 }
 
 /// When it is to be sent.

@@ -4,8 +4,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use gateway::accept::draft::{Draft, When, sum_up};
-use gateway::accept::{Desk, Request, commit, prepare_one};
+use gateway::accept::draft::{Draft, OnSuppressed, When, sum_up};
+use gateway::accept::{Desk, Request, commit, look_up, prepare_one};
 use gateway::keys::Caller;
 use model::email::{HTML_BYTES_MAX, SUBJECT_LENGTH_MAX, Wishes};
 use model::{Address, ApiKey, Company, Content, Envelope, KeyId, KeyMode, Mailbox, Scope, Secret, Timestamp};
@@ -57,7 +57,9 @@ pub async fn run(session: &Session, args: Args) -> anyhow::Result<()> {
         now,
         arrived: std::time::Instant::now(),
     };
-    let prepared = prepare_one(&desk, &caller, request, draft(args, content))
+    let draft = draft(args, content);
+    let known = look_up(&desk, &caller, [&draft]).await?;
+    let prepared = prepare_one(&desk, &caller, request, draft, &known)
         .map_err(|faults| anyhow::anyhow!("the email is refused: {}", sum_up(&faults).detail))?;
     let answer = commit(&desk, prepared).await?;
     store.close().await;
@@ -120,6 +122,8 @@ fn draft(args: Args, content: Content) -> Draft {
         ttl: None,
         wishes: Wishes::default(),
         content,
+        template: None,
+        on_suppressed: OnSuppressed::Warn,
         notes: Vec::new(),
     }
 }

@@ -110,7 +110,11 @@ fn html_and_text() {
         ("text too large", json!({ "text": size(TEXT_BYTES_MAX + 1) }), &[("text", "TEXT_TOO_LARGE")]),
         ("both", json!({ "template": "welcome" }), &[("template", "CONFLICTING_FIELDS")]),
         ("variables alone", json!({ "variables": {} }), &[("variables", "CONFLICTING_FIELDS")]),
-        ("template", json!({ "html": null, "template": "welcome" }), &[("template", "TEMPLATE_NOT_FOUND")]),
+        (
+            "template version",
+            json!({ "html": null, "template": "welcome@x" }),
+            &[("template", "INVALID_VALUE")],
+        ),
     ]);
 }
 
