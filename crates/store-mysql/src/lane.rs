@@ -19,6 +19,7 @@ use uuid::Uuid;
 use crate::config::CONNECT_TIMEOUT;
 use crate::counts::{self, Counts};
 use crate::error::{Fault, from_sqlx};
+use crate::nodelay::send_at_once;
 
 /// A transaction that the server does not end by itself in this time has lost its server.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -196,6 +197,7 @@ pub async fn connect(
 ) -> Result<MySqlConnection, StoreError> {
     let connecting = async {
         let mut connection = MySqlConnection::connect_with(options).await?;
+        send_at_once(options.get_port());
         connection.execute(session).await?;
         Ok(connection)
     };

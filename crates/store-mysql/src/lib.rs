@@ -25,6 +25,7 @@ mod intake;
 mod keys;
 mod lane;
 mod lookup;
+mod nodelay;
 mod outbox;
 mod people;
 mod providers;
@@ -83,6 +84,7 @@ impl MysqlStore {
         let packet_max = packet_max(&mut connection).await?;
         // The server notices that it is gone either way.
         let _ = connection.close().await;
+        let port = config.options().get_port();
         let pool = MySqlPoolOptions::new()
             .max_connections(config.pool_max())
             .acquire_timeout(config::ACQUIRE_TIMEOUT)
@@ -94,6 +96,7 @@ impl MysqlStore {
                 })
             })
             .after_connect(move |connection, _| {
+                nodelay::send_at_once(port);
                 Box::pin(async move { connection.execute(server.session()).await.map(|_| ()) })
             })
             .connect_lazy_with(config.options());

@@ -125,8 +125,7 @@ pub fn trouble(status: Status) -> Option<&'static str> {
 }
 
 /// The rows in portions for one statement each. Sizes are powers of two, so that there are few statements, which are
-/// prepared once: the driver follows a statement that it does not keep with a small packet of its own, and since it does
-/// not set TCP_NODELAY the next statement would wait some 40 ms for that packet to be acknowledged.
+/// prepared once: one that the driver does not keep costs a round trip to prepare it and a packet to forget it.
 pub fn portions<T>(rows: &[T]) -> Vec<&[T]> {
     let mut portions = Vec::new();
     let mut rest = rows;

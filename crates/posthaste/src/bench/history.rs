@@ -41,6 +41,8 @@ async fn a_company(store: &dyn Store) -> anyhow::Result<CompanyId> {
         settings: CompanySettings::default(),
         created_at: now,
         disabled_at: None,
+        pause: None,
+        resumed_at: None,
     };
     store.add_company(company).await?;
     Ok(id)

@@ -269,6 +269,8 @@ impl Bench {
             settings,
             created_at: now,
             disabled_at: None,
+            pause: None,
+            resumed_at: None,
         };
         let id = company.id;
         store.add_company(company).await?;
