@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use model::{EmailId, Timestamp, WorkerId};
-use store::{Acceptance, ClaimRequest, Companies, Outbox, StoreError};
+use store::{Acceptance, ClaimRequest, Companies, Outbox, Routes, StoreError};
 use store_postgres::{PostgresConfig, PostgresStore};
 use testkit::{START, a_company, an_email};
 
@@ -54,10 +54,11 @@ async fn claim_some(store: &PostgresStore, limit: u32) -> Result<Duration, Store
         lease_until: Timestamp::NEVER,
         limit,
         size_bytes_max: u64::MAX >> 1,
+        routes: Routes::All,
     };
     let start = Instant::now();
     for _ in 0..CLAIMS {
-        let claimed = store.claim(request).await?;
+        let claimed = store.claim(request.clone()).await?;
         assert_eq!(claimed.len(), limit as usize, "enough is waiting");
     }
     Ok(start.elapsed())

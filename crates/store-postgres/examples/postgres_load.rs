@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use model::{Content, EmailId, Event, EventKind, Guard, NewEmail, Verdict, WorkerId};
 use store::{
-    Acceptance, AttemptStart, Begun, ClaimRequest, Companies, Outbox, SettledBy, Settlement, Upkeep,
+    Acceptance, AttemptStart, Begun, ClaimRequest, Companies, Outbox, Routes, SettledBy, Settlement, Upkeep,
 };
 use store_postgres::{PostgresConfig, PostgresStore};
 use testkit::{START, a_company, an_email};
@@ -89,10 +89,11 @@ async fn send_all(store: &Arc<PostgresStore>) {
         lease_until: START.plus(Duration::from_secs(60)),
         limit: 128,
         size_bytes_max: 64 << 20,
+        routes: Routes::All,
     };
     let mut sending = Vec::new();
     loop {
-        let claims = store.claim(request).await.expect("a claim");
+        let claims = store.claim(request.clone()).await.expect("a claim");
         if claims.is_empty() {
             break;
         }
