@@ -310,7 +310,8 @@ async fn rooms(
     request: &ClaimRequest,
 ) -> Result<HashMap<Uuid, u32>, Fault> {
     let limits = sqlx::query(
-        "SELECT id, concurrency_max, rate_per_sec FROM companies WHERE id = ANY($1) AND disabled_at IS NULL
+        "SELECT id, concurrency_max, rate_per_sec FROM companies WHERE id = ANY($1)
+           AND disabled_at IS NULL AND paused_at IS NULL
          ORDER BY id FOR NO KEY UPDATE",
     )
     .bind(companies)

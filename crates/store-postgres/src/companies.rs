@@ -1,7 +1,7 @@
 //! Companies and their keys.
 
 use async_trait::async_trait;
-use model::{ApiKey, Company, CompanyId, KeyId, KeyMode, Scope, Timestamp};
+use model::{ApiKey, Company, CompanyId, KeyId, KeyMode, Pause, Scope, Timestamp};
 use sqlx::PgConnection;
 use sqlx::postgres::PgRow;
 use store::{Companies, StoreError, settings_codec};
@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::PostgresStore;
 use crate::error::Fault;
-use crate::row::{at, company_id, get, moment, optional_moment};
+use crate::row::{at, clean, company_id, get, moment, optional_moment};
 
 const INSERT_COMPANY: &str =
     "INSERT INTO companies (id, name, settings, weight, concurrency_max, rate_per_sec, created_at, disabled_at)
@@ -34,9 +34,21 @@ impl Companies for PostgresStore {
         updated.ok_or_else(|| StoreError::Exists(format!("a company named {name:?}")))
     }
 
+    async fn pause_company(&self, id: CompanyId, pause: Pause) -> Result<bool, StoreError> {
+        self.write((id, pause), |c, (id, pause)| Box::pin(pause_one(c, *id, pause))).await
+    }
+
+    async fn resume_company(&self, id: CompanyId, now: Timestamp) -> Result<bool, StoreError> {
+        let resumed = self.write((id, now), |c, &(id, now)| Box::pin(resume_one(c, id, now))).await?;
+        if resumed {
+            self.wake.made_due();
+        }
+        Ok(resumed)
+    }
+
     async fn company(&self, id: CompanyId) -> Result<Option<Company>, StoreError> {
         self.read(async {
-            let sql = "SELECT id, name, settings, created_at, disabled_at FROM companies WHERE id = $1";
+            let sql = "SELECT * FROM companies WHERE id = $1";
             let row = sqlx::query(sql).bind(id.uuid()).fetch_optional(&self.pool).await?;
             Ok(row.as_ref().map(company).transpose()?)
         })
@@ -45,7 +57,7 @@ impl Companies for PostgresStore {
 
     async fn company_named(&self, name: &str) -> Result<Option<Company>, StoreError> {
         self.read(async {
-            let sql = "SELECT id, name, settings, created_at, disabled_at FROM companies WHERE name = $1";
+            let sql = "SELECT * FROM companies WHERE name = $1";
             let row = sqlx::query(sql).bind(name).fetch_optional(&self.pool).await?;
             Ok(row.as_ref().map(company).transpose()?)
         })
@@ -54,7 +66,7 @@ impl Companies for PostgresStore {
 
     async fn companies(&self) -> Result<Vec<Company>, StoreError> {
         self.read(async {
-            let sql = "SELECT id, name, settings, created_at, disabled_at FROM companies ORDER BY name";
+            let sql = "SELECT * FROM companies ORDER BY name";
             let rows = sqlx::query(sql).fetch_all(&self.pool).await?;
             Ok(rows.iter().map(company).collect::<Result<_, _>>()?)
         })
@@ -125,6 +137,31 @@ async fn update(connection: &mut PgConnection, company: &Company) -> Result<Opti
     }
 }
 
+async fn pause_one(connection: &mut PgConnection, id: CompanyId, pause: &Pause) -> Result<bool, Fault> {
+    let paused = sqlx::query(
+        "UPDATE companies SET paused_at = $2, pause_reason = $3
+         WHERE id = $1 AND paused_at IS NULL",
+    )
+    .bind(id.uuid())
+    .bind(at(pause.at))
+    .bind(clean(&pause.reason))
+    .execute(connection)
+    .await?;
+    Ok(paused.rows_affected() > 0)
+}
+
+async fn resume_one(connection: &mut PgConnection, id: CompanyId, now: Timestamp) -> Result<bool, Fault> {
+    let resumed = sqlx::query(
+        "UPDATE companies SET paused_at = NULL, pause_reason = NULL, resumed_at = $2
+         WHERE id = $1 AND paused_at IS NOT NULL",
+    )
+    .bind(id.uuid())
+    .bind(at(now))
+    .execute(connection)
+    .await?;
+    Ok(resumed.rows_affected() > 0)
+}
+
 async fn add_key(connection: &mut PgConnection, key: &ApiKey) -> Result<bool, Fault> {
     let scopes: Vec<&str> = key.scopes.iter().map(|scope| scope.as_str()).collect();
     let added = sqlx::query(
@@ -185,14 +222,17 @@ fn unreadable() -> StoreError {
 }
 
 fn company(row: &PgRow) -> Result<Company, StoreError> {
+    let reason = || get::<Option<String>>(row, "pause_reason").map(Option::unwrap_or_default);
     Ok(Company {
         id: company_id(row, "id")?,
         name: get(row, "name")?,
         settings: settings_codec::decode(get(row, "settings")?).ok_or_else(unreadable)?,
         created_at: moment(row, "created_at")?,
         disabled_at: optional_moment(row, "disabled_at")?,
-        pause: None,
-        resumed_at: None,
+        pause: optional_moment(row, "paused_at")?
+            .map(|at| Ok::<_, StoreError>(Pause { at, reason: reason()? }))
+            .transpose()?,
+        resumed_at: optional_moment(row, "resumed_at")?,
     })
 }
 

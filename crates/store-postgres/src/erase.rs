@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use model::{Address, CompanyId, Content, EmailId, Event, EventKind, Status, Timestamp};
 use sqlx::{PgConnection, Row as _};
+use store::consequence::subject_of;
 use store::detail::Detail;
 use store::erasure::{self, ERASED_ADDRESS, ERASED_SUBJECT};
 use store::record::damaged;
@@ -14,6 +15,7 @@ use crate::counts::Counts;
 use crate::error::Fault;
 use crate::outbox::cancel_row;
 use crate::row::{self, at};
+use crate::tallies;
 
 /// Emails to the address along their index, then those that name it among their copies or as where answers go. The
 /// second search reads all emails of the company, hence the cheap look before the exact one.
@@ -71,8 +73,21 @@ pub async fn erase(
     .execute(&mut *connection)
     .await?;
     erased.recipients = recipients.rows_affected();
+    erase_traces(connection, company, &subject_of(address)).await?;
     counts.flush(connection).await?;
     Ok(erased)
+}
+
+/// What is kept by address besides the emails, in lower case. That somebody is not to be written to stays known.
+async fn erase_traces(connection: &mut PgConnection, company: CompanyId, address: &str) -> Result<(), Fault> {
+    for sql in [
+        "DELETE FROM address_failures WHERE company_id = $1 AND address = $2",
+        "DELETE FROM problems WHERE company_id = $1 AND lower(address) = $2",
+        "DELETE FROM alerts WHERE company_id = $1 AND (subject = $2 OR lower(address) = $2)",
+    ] {
+        sqlx::query(sql).bind(company.uuid()).bind(address).execute(&mut *connection).await?;
+    }
+    tallies::forget(connection, company, address).await
 }
 
 struct Found {
@@ -160,8 +175,18 @@ async fn erase_email(connection: &mut PgConnection, email: &Found, address: &Add
     }
     // An .eml names its copies inside.
     if email.is_to || is_raw(connection, id).await? {
-        sqlx::query("DELETE FROM contents WHERE email_id = $1").bind(id).execute(connection).await?;
+        sqlx::query("DELETE FROM contents WHERE email_id = $1").bind(id).execute(&mut *connection).await?;
     }
+    // The providers' words name the person.
+    sqlx::query("UPDATE reports SET payload = '' WHERE email_id = $1")
+        .bind(id)
+        .execute(&mut *connection)
+        .await?;
+    sqlx::query("DELETE FROM recipient_states WHERE email_id = $1 AND lower(address) = $2")
+        .bind(id)
+        .bind(subject_of(address))
+        .execute(connection)
+        .await?;
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! The store on PostgreSQL (15 and later), for any number of processes.
 //!
 //! The hot verbs collect concurrent calls and do them together, one statement per group (`accept`, `settle`); claims are
-//! in `claim`. They work on connections of their own (`lane`). Everything else takes a connection of the pool, and what
+//! in `claim`, reports in `feedback`. They work on connections of their own (`lane`). Everything else takes a connection of the pool, and what
 //! writes does so on a task of its own, so that a caller that goes away leaves nothing half-open. `wake` tells other
 //! processes of due emails. The roles of the port are in files of their own names.
 
@@ -9,6 +9,7 @@
 extern crate self as store_postgres;
 
 mod accept;
+mod alerts;
 mod claim;
 mod companies;
 mod config;
@@ -16,18 +17,24 @@ mod counts;
 mod dead_letters;
 mod erase;
 mod error;
+mod failures;
+mod feedback;
 mod insert;
 mod intake;
 mod lane;
 mod lookup;
 mod nodelay;
 mod outbox;
+mod paging;
 mod providers;
 mod recipients;
 mod row;
 mod schema;
 mod settle;
+mod suppressions;
 mod take;
+mod tallies;
+mod templates;
 mod upkeep;
 mod wake;
 mod weaknesses;
@@ -39,7 +46,7 @@ use sqlx::postgres::{PgPool, PgPoolOptions};
 use sqlx::{Connection as _, PgConnection};
 use store::fairness::Fairness;
 use store::group::Group;
-use store::{Accepted, AttemptStart, Begun, Settled, Settlement, StoreError};
+use store::{Accepted, AttemptStart, Begun, ReportArrival, Reported, Settled, Settlement, StoreError};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
@@ -59,6 +66,7 @@ pub struct PostgresStore {
     accepting: Group<accept::Request, Accepted>,
     beginning: Group<AttemptStart, Begun>,
     settling: Group<Settlement, Settled>,
+    reporting: Group<ReportArrival, Reported>,
     /// One claim at a time per process: the next one has to know what this one gave to whom.
     fairness: Arc<AsyncMutex<Fairness>>,
     pruned_to: Mutex<upkeep::Walk>,
@@ -85,6 +93,7 @@ impl PostgresStore {
             accepting: accept::group(lanes.clone(), Arc::clone(&wake)),
             beginning: settle::group_of_begins(lanes.clone()),
             settling: settle::group_of_settlements(lanes.clone(), Arc::clone(&wake)),
+            reporting: feedback::group(lanes.clone()),
             pool,
             lanes,
             wake,

@@ -170,7 +170,7 @@ async fn standing(
 }
 
 /// Locks the row that says an email waits. `Changed` when it does not any more.
-async fn lock_waiting(connection: &mut PgConnection, id: EmailId) -> Result<(), Fault> {
+pub async fn lock_waiting(connection: &mut PgConnection, id: EmailId) -> Result<(), Fault> {
     let locked =
         sqlx::query("SELECT 1 FROM email_queue WHERE email_id = $1 AND due_at IS NOT NULL FOR UPDATE")
             .bind(id.uuid())

@@ -5,7 +5,7 @@ use model::Timestamp;
 use sqlx::{PgConnection, Row as _};
 use store::record::damaged;
 use store::starts::{PROVIDER_SECOND, Starts};
-use store::{ProviderNote, Providers, StoreError};
+use store::{ProviderNote, Providers, StartsWish, StoreError};
 
 use crate::PostgresStore;
 use crate::error::Fault;
@@ -22,27 +22,20 @@ const FIRST_NOTE: &str = "INSERT INTO provider_notes (provider, version, note) V
 const NEXT_NOTE: &str =
     "UPDATE provider_notes SET version = version + 1, note = $2 WHERE provider = $1 AND version = $3";
 
-/// What is asked for a provider.
-struct Wish {
+/// What is asked of a provider.
+struct Asked {
     provider: String,
-    wanted: u32,
-    per_sec: u32,
+    wish: StartsWish,
     now: Timestamp,
 }
 
 #[async_trait]
 impl Providers for PostgresStore {
-    async fn take_starts(
-        &self,
-        provider: &str,
-        wanted: u32,
-        per_sec: u32,
-        now: Timestamp,
-    ) -> Result<u32, StoreError> {
-        let wish = Wish { provider: clean(provider).into_owned(), wanted, per_sec, now };
+    async fn take_starts(&self, provider: &str, wish: StartsWish, now: Timestamp) -> Result<u32, StoreError> {
+        let asked = Asked { provider: clean(provider).into_owned(), wish, now };
         let lanes = self.lanes.clone();
         let taking = tokio::spawn(async move {
-            lanes.run(&wish, |lane, wish| Box::pin(take_starts(&mut lane.connection, wish))).await
+            lanes.run(&asked, |lane, asked| Box::pin(take_starts(&mut lane.connection, asked))).await
         });
         taking.await.map_err(|_| StoreError::Broken("taking starts panicked and was undone".into()))?
     }
@@ -70,15 +63,15 @@ impl Providers for PostgresStore {
     }
 }
 
-async fn take_starts(connection: &mut PgConnection, wish: &Wish) -> Result<u32, Fault> {
+async fn take_starts(connection: &mut PgConnection, asked: &Asked) -> Result<u32, Fault> {
     sqlx::raw_sql(BEGIN).execute(&mut *connection).await?;
-    let text = lock_starts(connection, &wish.provider).await?;
-    let mut starts = Starts::recent(&text, wish.now, PROVIDER_SECOND);
-    let taken = wish.wanted.min(wish.per_sec.saturating_sub(starts.count()));
+    let text = lock_starts(connection, &asked.provider).await?;
+    let mut starts = Starts::recent(&text, asked.now, PROVIDER_SECOND);
+    let taken = asked.wish.granted(starts.count());
     if taken > 0 {
-        starts.add(wish.now, taken);
+        starts.add(asked.now, taken);
         sqlx::query(WRITE_STARTS)
-            .bind(&wish.provider)
+            .bind(&asked.provider)
             .bind(starts.encode())
             .execute(&mut *connection)
             .await?;

@@ -6,14 +6,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use model::privacy::Secret;
 use model::{Address, CompanyId, NewEmail, Recipient, RecipientId, Timestamp};
-use sqlx::{PgConnection, Row as _};
-use store::{Erased, RecipientRecord, Recipients, StoreError};
+use sqlx::{PgConnection, PgPool, Row as _};
+use store::{Cursor, Erased, Page, RecipientRecord, Recipients, StoreError};
 use uuid::Uuid;
 
 use crate::PostgresStore;
 use crate::erase::erase;
 use crate::error::Fault;
 use crate::insert::Entry;
+use crate::lookup::{before, cursor};
 use crate::row::{self, at, clean};
 
 /// Copies are searched for in all emails of the company; that may take its time.
@@ -41,6 +42,15 @@ impl Recipients for PostgresStore {
         .await
     }
 
+    async fn recipients(
+        &self,
+        company: CompanyId,
+        after: Option<&Cursor>,
+        limit: u32,
+    ) -> Result<Page<RecipientRecord>, StoreError> {
+        self.read(list(&self.pool, company, before(after), limit)).await
+    }
+
     async fn erase(
         &self,
         company: CompanyId,
@@ -55,6 +65,35 @@ impl Recipients for PostgresStore {
         )
         .await
     }
+}
+
+async fn list(
+    pool: &PgPool,
+    company: CompanyId,
+    before: Uuid,
+    limit: u32,
+) -> Result<Page<RecipientRecord>, Fault> {
+    let rows = sqlx::query(
+        "SELECT id, email, external_id FROM recipients
+         WHERE company_id = $1 AND deleted_at IS NULL AND id < $2 ORDER BY id DESC LIMIT $3",
+    )
+    .bind(company.uuid())
+    .bind(before)
+    .bind(i64::from(limit))
+    .fetch_all(pool)
+    .await?;
+    let record = |row: &sqlx::postgres::PgRow| {
+        Ok::<_, Fault>(RecipientRecord {
+            id: RecipientId::from_uuid(row.try_get("id")?),
+            email: Address::trusted(row.try_get("email")?),
+            external_id: row.try_get("external_id")?,
+            deleted_at: None,
+        })
+    };
+    let items: Vec<RecipientRecord> = rows.iter().map(record).collect::<Result<_, _>>()?;
+    let last = items.last().filter(|_| items.len() == limit as usize);
+    let next = last.map(|record| cursor(record.id.uuid()));
+    Ok(Page { items, next })
 }
 
 /// A recipient named by external id or document is created or brought up to date. One named by its own id is left as it

@@ -7,8 +7,11 @@ use store::StoreError;
 use crate::error::{Fault, from_sqlx};
 
 /// Numbered, embedded, never edited once released.
-const MIGRATIONS: &[&str] =
-    &[include_str!("../migrations/0001_init.sql"), include_str!("../migrations/0002_routes.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../migrations/0001_init.sql"),
+    include_str!("../migrations/0002_routes.sql"),
+    include_str!("../migrations/0003_feedback.sql"),
+];
 
 /// "Post" in ASCII, twice: the lock that migrating processes stand in line for.
 const LOCK: i64 = 0x506F_7374_506F_7374;

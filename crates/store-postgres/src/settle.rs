@@ -2,19 +2,24 @@
 //!
 //! The rows of emails in flight are locked in email_outbox first and then in email_queue, each in the order of their ids.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use model::attempt::LostLease;
-use model::{EmailId, Guard, Timestamp, WorkerId};
+use model::{Address, EmailId, Failure, Guard, Status, Timestamp, Verdict, WorkerId};
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use store::change::{Change, late_result};
+use store::consequence::counts_against_address;
 use store::group::{Group, GroupSize};
+use store::record::Record;
 use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
 use uuid::Uuid;
 
 use crate::PostgresStore;
+use crate::counts::Counts;
 use crate::error::Fault;
+use crate::failures::{self, Failed};
+use crate::feedback::MESSAGE_ID_BYTES_MAX;
 use crate::lane::{Lane, Lanes};
 use crate::row::{self, History, at, clean, signed, trouble};
 use crate::wake::Wake;
@@ -44,7 +49,8 @@ const BEGIN: &str = "WITH start AS (
      )
      SELECT number FROM begun";
 
-/// What is NULL in an array stays as it is in the row, but for `due_at` and `dead_at`, which are set or cleared.
+/// What is NULL in an array stays as it is in the row, but for `due_at` and `dead_at`, which are set or cleared. Without a
+/// shard (`$27`) the counts are left to the caller.
 const SETTLE: &str = "WITH given AS (
          SELECT * FROM UNNEST($1::integer[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::text[],
                  $7::integer[], $8::integer[], $9::boolean[], $10::bigint[], $11::timestamptz[], $12::timestamptz[],
@@ -70,7 +76,7 @@ const SETTLE: &str = "WITH given AS (
              duration_ms = coalesce(given.duration_ms, o.duration_ms), route = coalesce(given.route, o.route)
          FROM given
          WHERE o.id = given.id AND o.status = 'PROCESSING' AND o.fence = given.fence AND o.version = given.version
-         RETURNING given.number, o.id, o.status, o.route, given.due_at
+         RETURNING given.number, o.id, o.status, o.route, given.due_at, given.provider_message_id AS message_id
      ), ended AS (
          DELETE FROM email_queue q USING settled WHERE q.email_id = settled.id AND settled.due_at IS NULL
      ), waiting AS (
@@ -78,6 +84,10 @@ const SETTLE: &str = "WITH given AS (
          SET due_at = settled.due_at, lease_until = NULL, lease_owner = NULL,
              retrying = settled.status = 'RETRY_SCHEDULED', route = settled.route
          FROM settled WHERE q.email_id = settled.id AND settled.due_at IS NOT NULL
+     ), messages AS (
+         INSERT INTO provider_messages (message_id, email_id)
+         SELECT message_id, id FROM settled WHERE octet_length(message_id) <= $28
+         ON CONFLICT DO NOTHING
      ), history AS (
          INSERT INTO events (email_id, type, created_at, metadata)
          SELECT email_id, type, created_at, metadata::jsonb
@@ -89,7 +99,7 @@ const SETTLE: &str = "WITH given AS (
          INSERT INTO status_counts (status, shard, emails)
          SELECT status, $27, sum(change) FROM (
              SELECT status, 1 AS change FROM settled UNION ALL SELECT 'PROCESSING', -1 FROM settled
-         ) AS change GROUP BY status ORDER BY status
+         ) AS change WHERE $27::smallint IS NOT NULL GROUP BY status ORDER BY status
          ON CONFLICT (status, shard) DO UPDATE SET emails = status_counts.emails + excluded.emails
      )
      SELECT number FROM settled";
@@ -198,23 +208,87 @@ pub async fn settle(lane: &mut Lane, settlements: &[Settlement]) -> Result<Vec<S
     let is_swept = |settlement: &Settlement| settlement.by != SettledBy::Worker;
     let connection = &mut lane.connection;
     let mut order = in_order_of_ids(settlements.iter().map(|settlement| &settlement.guard));
-    let has_swept = settlements.iter().any(is_swept);
-    if has_swept {
+    let (has_swept, has_failed) = (
+        settlements.iter().any(is_swept),
+        settlements.iter().any(|settlement| counted_failure(settlement).is_some()),
+    );
+    let is_more = has_swept || has_failed;
+    if is_more {
         sqlx::query("BEGIN").execute(&mut *connection).await?;
+    }
+    if has_swept {
         let standing = lock_swept(connection, settlements, &order).await?;
         order.retain(|place| !is_swept(&settlements[*place]) || standing.contains(place));
     }
-    let settled = apply(connection, lane.shard, settlements, &order).await?;
+    // The counts come last; where something failed there is more to write before.
+    let shard = (!has_failed).then_some(lane.shard);
+    let settled = apply(connection, shard, settlements, &order).await?;
     let late = settlements.iter().enumerate();
     let late = late.filter(|(place, settlement)| !settled.contains(place) && !is_swept(settlement));
     keep_late(connection, late.map(|(_, settlement)| settlement)).await?;
-    if has_swept {
+    if has_failed {
+        count_failed(connection, settlements, &settled).await?;
+    }
+    if is_more {
         sqlx::query("COMMIT").execute(&mut *connection).await?;
     }
     let answer = |(place, settlement): (usize, &Settlement)| {
         Ok(if settled.contains(&place) { Settled::Done(Change::of(settlement)?.to) } else { Settled::Late })
     };
     settlements.iter().enumerate().map(answer).collect()
+}
+
+/// The failure that ends the email, if it says something of the address.
+fn counted_failure(settlement: &Settlement) -> Option<&Failure> {
+    match &settlement.verdict {
+        Verdict::Fail { failure, .. } if counts_against_address(failure) => Some(failure),
+        _ => None,
+    }
+}
+
+/// What was given up counts against its address, unless it is an alert of ours. Then come the counts of all.
+async fn count_failed(
+    connection: &mut PgConnection,
+    settlements: &[Settlement],
+    settled: &HashSet<usize>,
+) -> Result<(), Fault> {
+    let mut counts = Counts::default();
+    let mut given_up: BTreeMap<EmailId, (String, Timestamp)> = BTreeMap::new();
+    for &place in settled {
+        let settlement = &settlements[place];
+        counts.moved(Status::Processing, Change::of(settlement)?.to);
+        if let Some(failure) = counted_failure(settlement) {
+            given_up.insert(settlement.guard.id, (failure.code.as_str().to_owned(), settlement.now));
+        }
+    }
+    let records = records(connection, given_up.keys()).await?;
+    let mut failed = Vec::with_capacity(records.len());
+    for record in records.iter().filter(|record| !record.detail.wishes.is_alert) {
+        if let Some((code, now)) = given_up.remove(&record.id) {
+            let address = Address::trusted(record.to_email.clone());
+            failed.push(Failed { record, address, code, now });
+        }
+    }
+    failures::count(connection, &failed).await?;
+    counts.flush(connection).await
+}
+
+/// In the order of their ids.
+async fn records(
+    connection: &mut PgConnection,
+    ids: impl Iterator<Item = &EmailId>,
+) -> Result<Vec<Record>, Fault> {
+    let ids: Vec<Uuid> = ids.map(|id| id.uuid()).collect();
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sql = format!(
+        "SELECT {}, NULL::bigint AS due_at, NULL::bigint AS lease_until FROM email_outbox o
+         WHERE o.id = ANY($1) ORDER BY o.id",
+        row::COLUMNS
+    );
+    let rows = sqlx::query(AssertSqlSafe(sql)).bind(ids).fetch_all(connection).await?;
+    rows.iter().map(|row| Ok(row::record(row)?)).collect()
 }
 
 async fn lock_swept(
@@ -241,7 +315,7 @@ async fn lock_swept(
 /// Changes the rows that are still as their workers knew them; gives back the places of those.
 async fn apply(
     connection: &mut PgConnection,
-    shard: i16,
+    shard: Option<i16>,
     settlements: &[Settlement],
     order: &[usize],
 ) -> Result<HashSet<usize>, Fault> {
@@ -286,6 +360,7 @@ async fn apply(
         .bind(history.times)
         .bind(history.metadata)
         .bind(shard)
+        .bind(i32::try_from(MESSAGE_ID_BYTES_MAX).unwrap_or(i32::MAX))
         .fetch_all(connection)
         .await?;
     numbers(rows)

@@ -56,7 +56,8 @@ const FIND: &str =
                             ORDER BY q.due_at LIMIT 1
                         ) AS due
                     ) ELSE false END AS is_due
-             FROM companies c WHERE c.id = next.company_id AND c.disabled_at IS NULL
+             FROM companies c
+             WHERE c.id = next.company_id AND c.disabled_at IS NULL AND c.paused_at IS NULL
          ) AS company ON true
          WHERE hop.looks < $5 AND cardinality(hop.found) < $4 AND (hop.looks < $6 OR cardinality(hop.found) = 0)
            AND (next.lap = 0 OR (next.route, next.company_id) <= ($1, $2))
@@ -296,7 +297,7 @@ fn add(taken: &mut Taken, row: &PgRow, now: Timestamp) -> Result<(), Fault> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use sqlx::AssertSqlSafe;
     use store::contract::stage::{a_company, backlog};
     use testkit::START;
@@ -305,7 +306,7 @@ mod tests {
     use crate::support::{Fixture, fresh, run};
 
     /// The plan of a statement on a lane's connection, with values nobody knows beforehand.
-    async fn plan_of(fixture: &Fixture, sql: &str, types: &str, values: &str) -> String {
+    pub async fn plan_of(fixture: &Fixture, sql: &str, types: &str, values: &str) -> String {
         let mut lane =
             crate::lane::connect(&fixture.database.config().hot_options()).await.expect("a connection");
         run(&mut lane, &format!("PREPARE statement ({types}) AS {sql}")).await;
@@ -332,16 +333,20 @@ mod tests {
             let find = plan_of(
                 &fixture,
                 FIND,
-                "uuid, bigint, bigint, bigint, bigint",
-                "'00000000-0000-0000-0000-000000000000', 1, 32, 20000, 256",
+                "text, uuid, bigint, bigint, bigint, bigint, text[], boolean",
+                "'', '00000000-0000-0000-0000-000000000000', 1, 32, 20000, 256, NULL, true",
             )
             .await;
             assert_walks_nothing(&find);
             let take = plan_of(
                 &fixture,
                 take_sql(),
-                "uuid[], integer[], integer[], bigint, bigint, timestamptz, bigint, uuid, smallint",
-                &format!("'{{{company}}}', '{{8}}', '{{8}}', 1, 1, now(), 1, '{company}', 1::smallint"),
+                "uuid[], integer[], integer[], bigint, bigint, timestamptz, bigint, uuid, smallint, text[], integer[],
+                 integer[]",
+                &format!(
+                    "'{{{company}}}', '{{8}}', '{{8}}', 1, 1, now(), 1, '{company}', 1::smallint, '{{main}}', '{{1}}',
+                     '{{1}}'"
+                ),
             )
             .await;
             assert_walks_nothing(&take);

@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use model::alert::FAILURES_WITHIN;
 use model::{EmailId, Status, Timestamp, WorkerId};
 use sqlx::{PgConnection, PgPool, Row as _};
 use store::{Pruned, QueueStats, Retention, StoreError, Upkeep, Weakness};
@@ -60,6 +61,7 @@ impl Upkeep for PostgresStore {
         self.accepting.close().await;
         self.beginning.close().await;
         self.settling.close().await;
+        self.reporting.close().await;
         self.wake.close();
         self.lanes.close().await;
         self.pool.close().await;
@@ -157,6 +159,7 @@ async fn prune(
     let contents = over(connection, OLDEST_CONTENTS, &mut walk.contents, content_end, limit).await?;
     let contents: Vec<Uuid> = contents.iter().map(|old| old.id).collect();
     let emails = over(connection, OLDEST_EMAILS, &mut walk.emails, emails_end, limit).await?;
+    prune_traces(connection, retention, now, limit).await?;
     let pruned = Pruned {
         contents: delete_contents(connection, &contents).await?,
         idempotency_keys: delete_keys(connection, now, limit).await?,
@@ -260,11 +263,46 @@ async fn delete_emails(connection: &mut PgConnection, emails: &[Old]) -> Result<
         "DELETE FROM contents WHERE email_id = ANY($1)",
         "DELETE FROM events WHERE email_id = ANY($1)",
         "DELETE FROM email_tags WHERE email_id = ANY($1)",
+        "DELETE FROM provider_messages WHERE email_id = ANY($1)",
+        "DELETE FROM reports WHERE email_id = ANY($1)",
+        "DELETE FROM recipient_states WHERE email_id = ANY($1)",
     ] {
         sqlx::query(sql).bind(&ids).execute(&mut *connection).await?;
     }
     counts.flush(connection).await?;
     Ok(ids.len() as u64)
+}
+
+/// What is kept beside the emails, for no longer than they are; failures for as long as they count.
+async fn prune_traces(
+    connection: &mut PgConnection,
+    retention: &Retention,
+    now: Timestamp,
+    limit: u32,
+) -> Result<(), Fault> {
+    sqlx::query(
+        "DELETE FROM address_failures WHERE (company_id, address, at, email_id) IN (
+             SELECT company_id, address, at, email_id FROM address_failures WHERE at <= $1 ORDER BY at LIMIT $2
+             FOR UPDATE SKIP LOCKED)",
+    )
+    .bind(now.minus(FAILURES_WITHIN).millis())
+    .bind(i64::from(limit))
+    .execute(&mut *connection)
+    .await?;
+    for sql in [
+        "DELETE FROM reports WHERE id IN (
+             SELECT id FROM reports WHERE report IS NOT NULL AND received_at <= $1 ORDER BY received_at LIMIT $2
+             FOR UPDATE SKIP LOCKED)",
+        "DELETE FROM alerts WHERE id IN (
+             SELECT id FROM alerts WHERE created_at <= $1 ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED)",
+    ] {
+        sqlx::query(sql)
+            .bind(at(now.minus(retention.emails)))
+            .bind(i64::from(limit))
+            .execute(&mut *connection)
+            .await?;
+    }
+    Ok(())
 }
 
 async fn end_dead_letters(connection: &mut PgConnection, end: Timestamp, limit: u32) -> Result<u64, Fault> {

@@ -2,13 +2,14 @@
 
 mod support;
 
-use model::{CompanyId, Recipient};
+use model::{Bounce, CompanyId, NewEmail, Recipient, ReportKind};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
-use store::contract::stage::{a_company, attempted, fail, stored};
-use store::{Companies, Upkeep};
+use store::contract::feedback::{report, reported};
+use store::contract::stage::{a_company, attempted, fail, sent, stored};
+use store::{Companies, Tallies, Upkeep};
 use store_postgres::{PostgresConfig, PostgresStore};
 use support::{Database, Fixture, fresh, run};
-use testkit::{START, a_key, a_recipient, an_email};
+use testkit::{START, a_key, a_recipient, an_address, an_email, an_entity, at_secs};
 
 /// A role of its own for a test, dropped with it as far as that goes.
 struct Reporter {
@@ -152,6 +153,50 @@ async fn a_role_cannot_help_itself() {
             assert_eq!(row.get::<i64, _>(0), 0, "{setting}");
         }
     }
+    role.drop(&store.database).await;
+}
+
+/// What follows from reports is the company's own; the reports themselves are nobody's.
+#[tokio::test]
+async fn a_role_sees_what_became_of_its_own_emails() {
+    let store = fresh().await;
+    let companies = [a_company(&*store, "acme").await, a_company(&*store, "other").await];
+    for company in companies {
+        let mut email = NewEmail { entity: Some(an_entity("club-9")), ..an_email(company) };
+        email.envelope.cc = vec![an_address("bob@example.com")];
+        let id = stored(&*store, email).await;
+        attempted(&*store, sent(), START).await;
+        for number in 0..3 {
+            let told = report(&format!("{id}-{number}"), ReportKind::Bounced(Bounce::Hard), id);
+            reported(&*store, told, at_secs(6 + number)).await;
+        }
+    }
+    while store.fold(100).await.expect("folded") == 100 {}
+    let mut role = reporter(&store.database).await;
+    name_for(&store.database, &role.name, companies[0]).await;
+    let mut owner = store.database.connect().await;
+    let shown = [
+        ("suppressions", 2),
+        ("problems", 2),
+        ("alerts", 3),
+        ("day_tallies", 2),
+        ("entity_tallies", 2),
+        ("entity_recipients", 2),
+        ("recipient_states", 2),
+    ];
+    let hidden =
+        ["reports", "tally_notes", "address_failures", "provider_messages", "templates", "template_names"];
+    let all: Vec<&str> = shown.iter().map(|(table, _)| *table).chain(hidden).collect();
+    run(&mut owner, &format!("GRANT ALL ON {} TO {}", all.join(", "), role.name)).await;
+    for (table, expected) in shown {
+        assert_eq!(role.count(table).await, expected, "{table}");
+    }
+    for table in hidden {
+        assert_eq!(role.count(table).await, 0, "{table}");
+    }
+    let sql = "INSERT INTO suppressions (company_id, address, reason, source, created_at)
+               SELECT id, 'x@example.com', '', 'company', now() FROM companies";
+    role.refused(sql).await;
     role.drop(&store.database).await;
 }
 
