@@ -8,7 +8,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use model::email::Outgoing;
 use model::{
-    Address, Category, Claim, Company, CompanySettings, ErrorCode, Event, EventKind, Status, Timestamp,
+    Address, Category, Claim, Company, CompanySettings, ErrorCode, Event, EventKind, ReportKind, Status,
+    Timestamp,
 };
 use provider::{Provider, Receipt, SEND_TIMEOUT, SendError, Taken, Trouble};
 use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
@@ -22,7 +23,7 @@ use crate::gates::{Gates, route_text};
 use crate::route::{self, Choice, Route};
 use crate::suppressions::names;
 use crate::validate::{self, NotPassed};
-use crate::{Gateway, observe};
+use crate::{Gateway, observe, sandbox};
 
 /// A provider bounds itself, since it alone knows whether its request was out. One that does not is cut here.
 const SEND_CAP: Duration = SEND_TIMEOUT.saturating_add(Duration::from_secs(1));
@@ -74,6 +75,7 @@ enum Stopped {
 /// One attempt, from claim to recorded end. `suppressed` are those of its recipients that must not be written to.
 pub async fn run(bench: &Bench, claim: Claim, suppressed: &[Address], flight: &Flight) -> Finished {
     let started = Instant::now();
+    let (to, attempt) = (claim.envelope.to.clone(), claim.attempt);
     let company = match bench.companies.get(&*bench.gateway.store, claim.company).await {
         Ok(company) => company,
         Err(error) => return give_back(bench, flight, &error).await,
@@ -97,10 +99,30 @@ pub async fn run(bench: &Bench, claim: Claim, suppressed: &[Address], flight: &F
     }
     let now = bench.gateway.clock.now();
     let rules = treatment.rules((bench.gateway.dice)(), now);
+    let played = played_report(bench, &ending, &to);
     let (verdict, concluding) = conclude(flight.facts, ending, &rules);
     events.extend(concluding);
     let settlement = Settlement { guard: flight.guard(), by: SettledBy::Worker, verdict, events, now };
-    record(bench, flight, settlement, started).await
+    let finished = record(bench, flight, settlement, started).await;
+    if let (Finished::Recorded(Status::Sent), Some((provider, kind))) = (finished, played) {
+        play(bench, flight, &provider, kind, attempt).await;
+    }
+    finished
+}
+
+/// What the provider plays of its own reports, if it does.
+fn played_report(bench: &Bench, ending: &Ending, to: &Address) -> Option<(String, ReportKind)> {
+    let Ending::Sent { provider, .. } = ending else { return None };
+    let kind = bench.gateway.providers.get(provider)?.played_report(to)?;
+    Some((provider.clone(), kind))
+}
+
+/// A crash before this forgets it, which is no loss: nobody was written to.
+async fn play(bench: &Bench, flight: &Flight, provider: &str, kind: ReportKind, attempt: u32) {
+    let id = format!("sandbox:{}:{attempt}", flight.id);
+    if let Err(error) = sandbox::play(&bench.gateway, provider, flight.id, kind, id).await {
+        tracing::warn!(outboxId = %flight.id, %error, "the report of a sandbox address could not be played");
+    }
 }
 
 /// Everything up to the provider's answer. `events` collects what happened and is not recorded yet.

@@ -3,14 +3,16 @@
 //! An email walks through these files in this order: `accept` (check, store, offer), `worker` (claim loop),
 //! `attempt` (one attempt, start to recorded end), `validate` (the four validations), `conclude` (result to
 //! verdict, pure). `sweep` repairs what crashes leave behind and expires what is too old, `intake` checks what
-//! was accepted unchecked, `replay` takes dead letters back, `lookup` reads for the API. Beside them: `route` (which
+//! was accepted unchecked, `replay` takes dead letters back, `alerts` tells admins, `reputation` pauses who harms the others, `lookup` reads for the API. Beside them: `route` (which
 //! provider, which sender), `gates` (whether a provider is open and how fast it may go; `health` has the rules,
 //! `standing` tells people), `lineup` (whose turn it is among the routes), `flight` (an attempt as its worker sees it),
 //! `caution` (emails that may have brought a worker down), `company_cache`,
-//! `suppressions` (who is not to be written to), `templates`, `observe` (every metric, named once),
+//! `suppressions` (who is not to be written to), `templates`, `sandbox` (reports that are
+//! played), `observe` (every metric, named once),
 //! `keys` (who calls), `documents` (CPF and CNPJ under lock).
 
 pub mod accept;
+pub mod alerts;
 pub mod attempt;
 pub mod caution;
 pub mod company_cache;
@@ -25,7 +27,9 @@ pub mod lineup;
 pub mod lookup;
 pub mod observe;
 pub mod replay;
+pub mod reputation;
 pub mod route;
+pub mod sandbox;
 pub mod standing;
 pub mod suppressions;
 pub mod sweep;
@@ -44,6 +48,8 @@ use provider::Provider;
 use queue::Queue;
 use store::{Retention, Store};
 
+use crate::alerts::AlertSettings;
+use crate::reputation::ReputationLimits;
 use crate::suppressions::SuppressionList;
 use crate::templates::TemplateShelf;
 
@@ -80,6 +86,9 @@ pub struct Settings {
     pub guard: EnvironmentGuard,
     /// How many emails per second a provider is given, where the operator says so.
     pub provider_rates: BTreeMap<String, u32>,
+    pub alerts: AlertSettings,
+    /// `None` judges nobody.
+    pub reputation: Option<ReputationLimits>,
 }
 
 /// Where mail may go in this environment.

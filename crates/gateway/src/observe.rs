@@ -25,6 +25,8 @@ pub const PROVIDER_CALLS: &str = "provider_calls_total";
 pub const PROVIDER_CALL_DURATION: &str = "provider_call_duration_seconds";
 pub const PROVIDER_RATE: &str = "provider_rate_limit_per_second";
 pub const PROVIDER_BREAKER: &str = "provider_breaker_open";
+pub const COMPANIES_PAUSED: &str = "companies_paused_total";
+pub const WEBHOOKS_IN: &str = "webhooks_in_total";
 
 /// Tells the recorder what each metric means. Called once, after the recorder is in place.
 pub fn describe() {
@@ -53,7 +55,14 @@ pub fn describe() {
         PROVIDER_RATE,
         "Emails per second that a provider is given now, all processes together; +Inf where nothing limits it"
     );
+    describe_counter!(COMPANIES_PAUSED, "Companies paused for their bounces or complaints");
     describe_gauge!(PROVIDER_BREAKER, "1 while a provider rests and is only probed, else 0");
+    describe_counter!(WEBHOOKS_IN, "Webhooks of providers by what became of them");
+}
+
+/// A webhook came in. `provider` is a configured name, never one that a caller made up.
+pub fn webhook_in(provider: &str, result: &'static str) {
+    counter!(WEBHOOKS_IN, "provider" => provider.to_owned(), "result" => result).increment(1);
 }
 
 /// The emails of one request are on disk.
@@ -129,6 +138,11 @@ pub fn called(provider: &str, error: Option<&SendError>, took: Duration) {
 pub fn provider_stands(provider: &str, per_sec: Option<u32>, is_open: bool) {
     gauge!(PROVIDER_RATE, "provider" => provider.to_owned()).set(per_sec.map_or(f64::INFINITY, f64::from));
     gauge!(PROVIDER_BREAKER, "provider" => provider.to_owned()).set(if is_open { 0.0 } else { 1.0 });
+}
+
+/// A company was paused for its bounces or complaints.
+pub fn company_paused() {
+    counter!(COMPANIES_PAUSED).increment(1);
 }
 
 /// What waits, as of now.

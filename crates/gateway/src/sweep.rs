@@ -1,4 +1,5 @@
-//! Repairs what crashes leave behind and ends what has outlived its time: lost leases, expiry, intake, retention. Runs
+//! Repairs what crashes leave behind and ends what has outlived its time: lost leases, expiry, intake, retention; sees to
+//! what follows from reports: early ones, tallies, alerts, the standing of companies. Runs
 //! beside the workers of every process; several at once do no harm, since each write names what it expects to find.
 
 use std::time::Duration;
@@ -11,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::company_cache::CompanyCache;
 use crate::conclude::{Ending, Facts, Treatment, conclude};
-use crate::{Gateway, intake, observe};
+use crate::{Gateway, alerts, intake, observe, reputation};
 
 /// How often leases are looked after.
 const ROUND: Duration = Duration::from_secs(1);
@@ -22,6 +23,10 @@ const PRUNED_PER_BATCH: u32 = 200;
 const BATCHES_MAX: u32 = 20;
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
 const STATS_EVERY: Duration = Duration::from_secs(5);
+const REMATCH_EVERY: Duration = Duration::from_secs(5);
+const REMATCHED_PER_BATCH: u32 = 200;
+const FOLDED_PER_BATCH: u32 = 2_000;
+const REPUTATION_EVERY: Duration = Duration::from_secs(60);
 /// A wall clock that moved this far against the steady one was set, not running.
 const JUMP_MIN: Duration = Duration::from_secs(3600);
 /// The sweep expires and prunes nothing for this long after the clock was set, so that a wrong time can be put right.
@@ -37,6 +42,7 @@ pub struct Swept {
     pub expired: u32,
     pub intake: u32,
     pub pruned: u64,
+    pub alerts: u32,
     /// There is more to do: do not wait for the next round.
     pub more: bool,
 }
@@ -72,6 +78,8 @@ struct Sweep {
     watch: ClockWatch,
     pruned_at: Option<Instant>,
     counted_at: Option<Instant>,
+    rematched_at: Option<Instant>,
+    judged_at: Option<Instant>,
     after_trouble: bool,
 }
 
@@ -83,6 +91,8 @@ impl Sweep {
             watch: ClockWatch::default(),
             pruned_at: None,
             counted_at: None,
+            rematched_at: None,
+            judged_at: None,
             after_trouble: false,
         }
     }
@@ -101,6 +111,7 @@ impl Sweep {
             self.expire(&mut swept).await?;
         }
         self.take_in(&mut swept).await?;
+        self.follow_up(&mut swept).await?;
         self.prune(&mut swept).await?;
         self.count().await?;
         Ok(swept)
@@ -193,8 +204,32 @@ impl Sweep {
         Ok(())
     }
 
+    /// What follows from reports and failures.
+    async fn follow_up(&mut self, swept: &mut Swept) -> Result<(), StoreError> {
+        let (store, now) = (&self.gateway.store, self.gateway.clock.now());
+        if is_due(self.rematched_at, REMATCH_EVERY) {
+            self.rematched_at = Some(Instant::now());
+            let matched = store.rematch(now, REMATCHED_PER_BATCH).await?;
+            if matched > 0 {
+                tracing::info!(matched, "reports that came early found their emails");
+            }
+        }
+        for _ in 0..BATCHES_MAX {
+            if store.fold(FOLDED_PER_BATCH).await? < FOLDED_PER_BATCH {
+                break;
+            }
+        }
+        swept.alerts = alerts::see_to(&self.gateway, &self.companies).await?;
+        swept.more |= swept.alerts == alerts::BATCH;
+        if is_due(self.judged_at, REPUTATION_EVERY) {
+            self.judged_at = Some(Instant::now());
+            reputation::look(&self.gateway).await?;
+        }
+        Ok(())
+    }
+
     async fn prune(&mut self, swept: &mut Swept) -> Result<(), StoreError> {
-        if self.pruned_at.is_some_and(|at| at.elapsed() < PRUNE_EVERY) {
+        if !is_due(self.pruned_at, PRUNE_EVERY) {
             return Ok(());
         }
         let gateway = &self.gateway;
@@ -217,7 +252,7 @@ impl Sweep {
     }
 
     async fn count(&mut self) -> Result<(), StoreError> {
-        if self.counted_at.is_some_and(|at| at.elapsed() < STATS_EVERY) {
+        if !is_due(self.counted_at, STATS_EVERY) {
             return Ok(());
         }
         let now = self.gateway.clock.now();
@@ -225,6 +260,10 @@ impl Sweep {
         self.counted_at = Some(Instant::now());
         Ok(())
     }
+}
+
+fn is_due(last: Option<Instant>, every: Duration) -> bool {
+    last.is_none_or(|at| at.elapsed() >= every)
 }
 
 /// Compares the wall clock with the steady one, round by round.

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use model::CompanyId;
 use store::{Store, StoreError, StoredTemplate};
-use template::{Source, Template};
 use tokio::time::Instant;
+
+pub use template::{BODY_BYTES_MAX, Problem, RenderError, Rendered, SUBJECT_BYTES_MAX, Source, Template};
 
 /// A new version that another process wrote is used at the latest after this.
 const AGE_MAX: Duration = Duration::from_secs(1);

@@ -84,6 +84,8 @@ pub fn settings() -> Settings {
         default_route: vec![CAPTURE.into()],
         ttl: testkit::TTL,
         provider_rates: Default::default(),
+        alerts: Default::default(),
+        reputation: None,
         worker_concurrency: 8,
         lease: Duration::from_secs(45),
         retention: Retention {
@@ -176,6 +178,10 @@ impl Stage {
             routes: Routes::All,
         };
         self.gateway.queue.claim(request).await.expect("a claim").pop().expect("something to claim")
+    }
+
+    pub fn clock_now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     pub fn pass(&self, duration: Duration) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use model::email::Outgoing;
-use model::{Address, Category, ErrorCode};
+use model::{Address, Bounce, Category, ErrorCode, ReportKind};
 use provider::{Provider, Receipt, SendError, Taken};
 
 /// The domain whose mailboxes play an outcome; anything after a `+` is the caller's own.
@@ -50,6 +50,11 @@ impl Provider for CaptureProvider {
         "capture"
     }
 
+    fn played_report(&self, to: &Address) -> Option<ReportKind> {
+        let part = sandbox_part(to)?;
+        REPORTS.iter().find(|(name, _)| part.eq_ignore_ascii_case(name)).map(|(_, kind)| *kind)
+    }
+
     async fn send(&self, email: &Outgoing) -> Result<Receipt, SendError> {
         if !self.config.latency.is_zero() {
             tokio::time::sleep(self.config.latency).await;
@@ -70,8 +75,7 @@ impl Provider for CaptureProvider {
     }
 }
 
-/// Local part, code, category, words. A mailbox that is not here takes its mail; so do `delivered`, `bounced` and
-/// `complained`, whose part comes after that.
+/// Local part, code, category, words. A mailbox that is not here takes its mail.
 const FAILURES: &[Failure] = &[
     ("rejected", "CAPTURE_REJECTED", Category::Permanent, "this address plays a provider that refuses"),
     ("throttled", "CAPTURE_THROTTLED", Category::Quota, "this address plays a provider that throttles"),
@@ -83,13 +87,25 @@ const FAILURES: &[Failure] = &[
     ),
 ];
 
+/// Mailboxes whose mail is taken and then reported so.
+const REPORTS: &[(&str, ReportKind)] = &[
+    ("delivered", ReportKind::Delivered),
+    ("bounced", ReportKind::Bounced(Bounce::Hard)),
+    ("complained", ReportKind::Complained),
+];
+
 type Failure = (&'static str, &'static str, Category, &'static str);
 
 fn played_failure(to: &Address) -> Option<&'static Failure> {
+    let part = sandbox_part(to)?;
+    FAILURES.iter().find(|(name, ..)| part.eq_ignore_ascii_case(name))
+}
+
+/// The part an address plays, if it is in the sandbox.
+fn sandbox_part(to: &Address) -> Option<&str> {
     let (local, domain) = to.expose().rsplit_once('@')?;
-    let mailbox = local.split_once('+').map_or(local, |(mailbox, _)| mailbox);
-    let is_sandbox = domain.eq_ignore_ascii_case(SANDBOX_DOMAIN);
-    FAILURES.iter().find(|(name, ..)| is_sandbox && mailbox.eq_ignore_ascii_case(name))
+    let part = local.split_once('+').map_or(local, |(part, _)| part);
+    domain.eq_ignore_ascii_case(SANDBOX_DOMAIN).then_some(part)
 }
 
 #[cfg(test)]
@@ -148,6 +164,17 @@ mod tests {
                 }
                 (outcome, _) => panic!("{address}: {outcome:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn some_addresses_are_reported() {
+        let played = |text: &str| CaptureProvider::default().played_report(&an_address(text));
+        assert_eq!(played("delivered@posthaste.test"), Some(ReportKind::Delivered));
+        assert_eq!(played("Bounced+7@posthaste.test"), Some(ReportKind::Bounced(Bounce::Hard)));
+        assert_eq!(played("complained@POSTHASTE.test"), Some(ReportKind::Complained));
+        for nobody in ["rejected@posthaste.test", "ana@posthaste.test", "bounced@example.com"] {
+            assert_eq!(played(nobody), None, "{nobody}");
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use model::email::Outgoing;
-use model::{Category, Envelope, ErrorCode};
+use model::{Address, Category, Envelope, ErrorCode, ReportKind};
 
 /// No provider call may last longer; the lease of an email is longer than this.
 pub const SEND_TIMEOUT: Duration = Duration::from_secs(30);
@@ -23,6 +23,11 @@ pub trait Provider: Send + Sync {
     /// Hands one email over. Bounded in time by the provider itself, which alone knows whether a request that
     /// ran into its time-out had gone out already.
     async fn send(&self, email: &Outgoing) -> Result<Receipt, SendError>;
+
+    /// What it reports of emails to this address once it took them, where it plays its own reports.
+    fn played_report(&self, _to: &Address) -> Option<ReportKind> {
+        None
+    }
 
     /// How much of the provider's rate an email takes.
     fn rate_cost(&self, _envelope: &Envelope) -> u32 {
