@@ -2,6 +2,7 @@
 //! provider is one dependency and one arm here.
 
 pub mod choices;
+mod fetch;
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -11,6 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use api::{WebhookSource, Webhooks};
+use feedback::sns::Trust;
+use gateway::alerts::AlertSettings;
 use gateway::documents::DocumentKeys;
 use gateway::{Gateway, Settings};
 use model::{Address, Secret, SystemClock};
@@ -25,6 +29,7 @@ use store::{Store, StoreError};
 use store_mysql::MysqlStore;
 use store_postgres::PostgresStore;
 use store_sqlite::SqliteStore;
+use template::alerts::Language;
 
 use crate::cli::{Usage, note};
 use crate::config::Config;
@@ -215,6 +220,22 @@ async fn reach_ses(provider: &SesProvider, senders: &[Address]) -> anyhow::Resul
     Ok(text)
 }
 
+/// Which providers report here and why they are believed.
+pub fn webhooks(config: &Config) -> anyhow::Result<Webhooks> {
+    let settings = &config.webhooks;
+    let secrets = |name: &String| settings.secrets.get(name).cloned().unwrap_or_default();
+    let source = |(name, choice): (&String, &ProviderChoice)| match choice {
+        ProviderChoice::Resend(_) => Some((name.clone(), WebhookSource::Resend { secrets: secrets(name) })),
+        ProviderChoice::Ses(_) => {
+            let topics = settings.topics.get(name).cloned().unwrap_or_default();
+            let trust = Trust { topics, hosts: settings.hosts.clone(), roots: settings.roots.clone() };
+            Some((name.clone(), WebhookSource::Ses { trust }))
+        }
+        ProviderChoice::Capture(_) | ProviderChoice::Smtp(_) => None,
+    };
+    Ok(Webhooks::new(config.providers.iter().filter_map(source), Arc::new(fetch::WebFetch::new()?)))
+}
+
 fn settings(config: &Config) -> Settings {
     Settings {
         retry_policies: config.retry_policies.clone(),
@@ -226,6 +247,11 @@ fn settings(config: &Config) -> Settings {
         retention: config.retention.clone(),
         guard: config.guard.clone(),
         provider_rates: config.provider_rates.clone(),
+        alerts: AlertSettings {
+            admin_email: config.admin_email.clone(),
+            language: Language::of_tag(&config.alert_language).unwrap_or_default(),
+        },
+        reputation: config.reputation,
     }
 }
 

@@ -4,7 +4,7 @@ use anyhow::bail;
 use model::{Address, Company, CompanyId, CompanySettings, Mailbox, OnUnknown};
 use serde_json::{Value, json};
 
-use super::{Session, Usage};
+use super::{Session, Usage, company_named};
 use crate::config::Config;
 
 const NAME_LENGTH_MAX: usize = 100;
@@ -15,6 +15,8 @@ pub enum Command {
     Add(Box<AddArgs>),
     /// List all companies
     List,
+    /// Let a paused company send again
+    Resume { name: String },
 }
 
 #[derive(Debug, clap::Args)]
@@ -56,6 +58,7 @@ pub async fn run(session: &Session, command: Command) -> anyhow::Result<()> {
     match command {
         Command::Add(args) => add(session, *args).await,
         Command::List => list(session).await,
+        Command::Resume { name } => resume(session, &name).await,
     }
 }
 
@@ -89,6 +92,22 @@ async fn add(session: &Session, args: AddArgs) -> anyhow::Result<()> {
     let line =
         format!("company {} added; give it a key with: posthaste key create --company {0:?}", company.name);
     session.out.result(&company_json(&company), line)?;
+    Ok(())
+}
+
+async fn resume(session: &Session, name: &str) -> anyhow::Result<()> {
+    let store = session.store().await?;
+    let company = company_named(&*store, name).await?;
+    let resumed = store.resume_company(company.id, session.now()).await?;
+    store.close().await;
+    if !resumed {
+        bail!("the company {name:?} is not paused");
+    }
+    let json = json!({ "id": company.id.to_string(), "name": company.name, "resumed": true });
+    session.out.result(
+        &json,
+        format!("company {} sends again; what bounced before today counts no more", company.name),
+    )?;
     Ok(())
 }
 
@@ -139,12 +158,20 @@ async fn list(session: &Session) -> anyhow::Result<()> {
                 company.id.to_string(),
                 company.settings.weight.to_string(),
                 company.settings.from.as_ref().map_or("-".to_owned(), Mailbox::expose),
-                company.disabled_at.map_or("on".to_owned(), |at| format!("off since {at}")),
+                state(company),
             ]
         })
         .collect();
     session.out.table(&["NAME", "ID", "WEIGHT", "FROM", "STATE"], &rows)?;
     Ok(())
+}
+
+fn state(company: &Company) -> String {
+    match (company.disabled_at, &company.pause) {
+        (Some(at), _) => format!("off since {at}"),
+        (None, Some(pause)) => format!("paused since {}: {}", pause.at, pause.reason),
+        (None, None) => "on".to_owned(),
+    }
 }
 
 fn company_json(company: &Company) -> Value {
@@ -163,7 +190,9 @@ fn company_json(company: &Company) -> Value {
         "onUnknown": settings.on_unknown.map(OnUnknown::as_str),
         "adminEmail": settings.admin_email.as_ref().map(Address::expose),
         "createdAt": company.created_at.to_string(),
+        "disabled": company.disabled_at.is_some(),
         "disabledAt": company.disabled_at.map(|at| at.to_string()),
+        "paused": company.pause.as_ref().map(|pause| json!({ "at": pause.at.to_string(), "reason": pause.reason })),
     })
 }
 

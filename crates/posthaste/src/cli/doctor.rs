@@ -436,9 +436,11 @@ fn guard(config: &Config) -> Finding {
 fn alerts(config: &Config) -> Finding {
     let text = match &config.admin_email {
         Some(address) => {
-            format!("not sent by this version yet; kept for {address}, in {}", config.alert_language)
+            format!("go to {address} where a company names nobody, in {}", config.alert_language)
         }
-        None => "not sent by this version yet; watch /metrics and the log".to_owned(),
+        None => {
+            "go to the admins that companies name; others are in the log and in GET /v1/alerts".to_owned()
+        }
     };
     finding("alerts", Verdict::Fine, text)
 }

@@ -15,6 +15,9 @@ pub mod out;
 mod send;
 mod serve;
 mod show;
+mod suppression;
+mod template;
+mod trigger;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -76,6 +79,14 @@ enum Command {
     /// List, replay and drop dead letters
     #[command(subcommand)]
     Dlq(dlq::Command),
+    /// List, add and lift addresses a company does not write to
+    #[command(subcommand)]
+    Suppression(suppression::Command),
+    /// Push, list and delete a company's templates
+    #[command(subcommand, visible_alias = "templates")]
+    Template(template::Command),
+    /// Play a provider's report of an email, to see what follows from it
+    Trigger(trigger::Args),
     /// Remove a person's addresses, names and content
     Erase(erase::Args),
     /// Look for settings that lose mail
@@ -124,6 +135,9 @@ async fn dispatch(session: Session, command: Command) -> anyhow::Result<()> {
         Command::Show(args) => show::run(&session, &args).await,
         Command::Explain(args) => explain::run(&session, &args).await,
         Command::Dlq(command) => dlq::run(&session, command).await,
+        Command::Suppression(command) => suppression::run(&session, command).await,
+        Command::Template(command) => template::run(&session, command).await,
+        Command::Trigger(args) => trigger::run(&session, &args).await,
         Command::Erase(args) => erase::run(&session, &args).await,
         Command::Doctor(args) => doctor::run(&session, &args).await,
         Command::Config => config::run(&session),

@@ -2,6 +2,7 @@
 
 mod mail;
 mod safety;
+mod standing;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -38,6 +39,8 @@ pub fn check(layers: &mut Layers) -> Config {
         default_route: reader.default_route(&providers),
         admin_email: reader.admin_email(),
         alert_language: reader.text("alerts.language").unwrap_or_default(),
+        reputation: reader.reputation(),
+        webhooks: reader.webhooks(&providers),
         retention: reader.retention(),
         guard: reader.guard(&environment),
         privacy: reader.privacy(),

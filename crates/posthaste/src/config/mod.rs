@@ -17,7 +17,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use feedback::sns::{Root, TrustedHost};
+use feedback::svix::SigningSecret;
 use gateway::EnvironmentGuard;
+use gateway::reputation::ReputationLimits;
 use model::{Address, RetryPolicy, Secret};
 use store::Retention;
 
@@ -53,11 +56,24 @@ pub struct Config {
     pub ttl: Duration,
     pub admin_email: Option<Address>,
     pub alert_language: String,
+    /// `None` judges nobody.
+    pub reputation: Option<ReputationLimits>,
+    pub webhooks: WebhookSettings,
     pub retention: Retention,
     pub guard: EnvironmentGuard,
     pub privacy: Privacy,
     pub limits: Limits,
     pub log: Log,
+}
+
+/// Why webhooks are believed.
+#[derive(Debug, Clone, Default)]
+pub struct WebhookSettings {
+    /// By the provider's name.
+    pub secrets: BTreeMap<String, Vec<SigningSecret>>,
+    pub topics: BTreeMap<String, Vec<String>>,
+    pub hosts: Vec<TrustedHost>,
+    pub roots: Vec<Root>,
 }
 
 /// Keys for document numbers; what is absent is made from the local secret.

@@ -67,6 +67,8 @@ pub struct ProviderSettings {
     pub region: Option<String>,
     pub endpoint: Option<String>,
     pub configuration_set: Option<String>,
+    pub webhook_secret: Option<String>,
+    pub webhook_topic_arn: Option<String>,
 }
 
 /// Which of a provider's settings is wrong, and how.
@@ -78,8 +80,8 @@ pub struct WrongProvider {
 
 /// The kinds there are, and which settings each has.
 const PROVIDERS: &[(&str, &[&str])] = &[
-    ("ses", &["region", "endpoint", "configuration_set"]),
-    ("resend", &["api_key", "endpoint"]),
+    ("ses", &["region", "endpoint", "configuration_set", "webhook_topic_arn"]),
+    ("resend", &["api_key", "endpoint", "webhook_secret"]),
     ("smtp", &["url"]),
     ("capture", &["url"]),
 ];
@@ -93,6 +95,8 @@ impl ProviderSettings {
             ("region", &self.region),
             ("endpoint", &self.endpoint),
             ("configuration_set", &self.configuration_set),
+            ("webhook_secret", &self.webhook_secret),
+            ("webhook_topic_arn", &self.webhook_topic_arn),
         ]
         .into_iter()
         .filter_map(|(name, value)| value.as_ref().map(|_| name))

@@ -25,6 +25,8 @@ impl Reader<'_> {
                 region: text("region"),
                 endpoint: text("endpoint"),
                 configuration_set: text("configuration_set"),
+                webhook_secret: text("webhook_secret"),
+                webhook_topic_arn: text("webhook_topic_arn"),
             };
             match ProviderChoice::parse(&name, &settings) {
                 Ok(choice) => {
