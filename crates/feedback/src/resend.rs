@@ -1,7 +1,7 @@
 //! What Resend's webhooks say. Whether they are Resend's is checked before, in `svix.rs`.
 //!
-//! Resend names the addresses an email was sent to, not the one that bounced. Of an email with one address that is the
-//! same, unless it had copies too; the caller knows whether it had.
+//! Resend names the addresses an email was sent to, not the one that bounced, so its reports name nobody: of an email
+//! with one recipient it is clear who is meant.
 
 use model::{Bounce, Report, ReportKind, Timestamp};
 use serde_json::Value;
@@ -18,22 +18,16 @@ pub fn read(id: &str, body: &[u8], now: Timestamp) -> Result<Option<Report>, Unr
         return Ok(None);
     }
     let data = event.get("data").filter(|data| data.is_object()).ok_or(Unreadable("it has no data"))?;
-    let named = facts::texts(data.get("to"));
-    let recipients = facts::addresses(named.iter().copied());
     let mut notes = Notes::default();
     notes.word("providerEvent", Some(name));
-    let mut kind = kind(name, data, &mut notes);
-    let is_somebody_elses = kind == ReportKind::Bounced(Bounce::Hard) && named.len() > 1;
-    if recipients.is_empty() || is_somebody_elses {
-        kind = weaker(kind, &mut notes);
-    }
+    let kind = kind(name, data, &mut notes);
     Ok(Some(Report {
         id: facts::report_id("resend", id)?,
         kind,
         at: facts::moment(&[text(data, "/click/timestamp"), text(&event, "/created_at")], now),
         email: facts::email_id(data.get("tags"), data.get("headers")),
         provider_message_id: facts::provider_message_id(text(data, "/email_id")),
-        recipients,
+        recipients: Vec::new(),
         metadata: notes.into_map(),
     }))
 }
@@ -88,12 +82,4 @@ fn diagnostic(data: &Value, place: &str) -> Option<String> {
         return text(data, &format!("{place}/message")).map(str::to_owned);
     }
     Some(codes.join("; "))
-}
-
-fn weaker(kind: ReportKind, notes: &mut Notes) -> ReportKind {
-    let weaker = facts::without_names(kind);
-    if weaker != kind {
-        notes.flag("recipientUnknown");
-    }
-    weaker
 }

@@ -18,7 +18,7 @@ pub struct Report {
     pub email: Option<EmailId>,
     /// The provider's id of the email.
     pub provider_message_id: Option<String>,
-    /// Whom it is about. None named: everybody the email went to.
+    /// Whom it is about. None named: the one recipient there is, or nobody in particular where there are several.
     pub recipients: Vec<Address>,
     /// What else is known, for the history: the bounce's type, the link that was clicked. No address, masked text.
     pub metadata: Map<String, Value>,

@@ -76,12 +76,10 @@ fn recipients(record: &Record) -> Vec<Address> {
     all
 }
 
-/// Of the email's recipients those the report is about. A report that names only others, such as an address that mail
-/// was forwarded to, is about the one recipient there is, and about nobody in particular where there are several.
+/// Of the email's recipients those the report is about. A report that names nobody, or only others, such as an address
+/// that mail was forwarded to, is about the one recipient there is, and about nobody in particular where there are several:
+/// nobody is suppressed for somebody else's bounce.
 fn concerned(report: &Report, everybody: &[Address]) -> Vec<Address> {
-    if report.recipients.is_empty() {
-        return everybody.to_vec();
-    }
     let is_named = |address: &&Address| report.recipients.iter().any(|named| named.same_mailbox(address));
     let named: Vec<Address> = everybody.iter().filter(is_named).cloned().collect();
     if named.is_empty() && everybody.len() == 1 { everybody.to_vec() } else { named }

@@ -288,6 +288,7 @@ pub async fn each_recipient_has_a_state(store: &dyn Store) {
     reported(store, about("r3", ReportKind::Delivered, "carol@example.com", id), at_secs(7)).await;
     reported(store, about("r4", ReportKind::Bounced(Bounce::Hard), "stranger@example.com", id), at_secs(7))
         .await;
+    reported(store, report("r6", ReportKind::Bounced(Bounce::Hard), id), at_secs(7)).await;
     assert_eq!(read(store, company, id).await.status, Status::Bounced);
     let states = store.recipient_states(company, id).await.expect("read");
     let mut found: Vec<(String, Status, Timestamp)> = states
