@@ -5,6 +5,7 @@ mod commands;
 mod config;
 mod dev;
 mod fairness;
+mod feedback;
 mod providers;
 mod serve;
 mod servers;
