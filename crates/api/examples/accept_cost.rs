@@ -77,6 +77,8 @@ async fn router() -> (Router, String) {
             retention: Retention { content: day, emails: day, dead_letters: day },
             guard: EnvironmentGuard::Open,
             provider_rates: std::collections::BTreeMap::new(),
+            alerts: Default::default(),
+            reputation: None,
         }),
     };
     let desk = Desk { gateway, documents: None };

@@ -91,9 +91,26 @@ pub const CODES: &[(&str, &str)] = &[
     ("NOT_WAITING", "Nothing waits"),
     ("DEAD_LETTER_NOT_FOUND", "No such dead letter"),
     ("TOO_MANY_IDS", "Too many ids"),
+    // After sending.
+    ("SUPPRESSION_NOT_FOUND", "Not on the suppression list"),
+    ("TOO_MANY_SUPPRESSIONS", "Too many suppressions at once"),
+    ("PROBLEM_NOT_FOUND", "No repeated failures"),
+    ("ENTITY_NOT_FOUND", "No such entity"),
+    ("INVALID_NAME", "Unusable name"),
+    ("TEMPLATE_INVALID", "The template cannot be used"),
+    ("TOO_MANY_TEMPLATES", "Too many templates"),
+    // Webhooks of providers.
+    ("WEBHOOK_NOT_CONFIGURED", "No webhooks of this provider"),
+    ("INVALID_SIGNATURE", "Not signed by the provider"),
+    ("UNKNOWN_TOPIC", "Not a topic of ours"),
+    ("UNTRUSTED_CERTIFICATE", "Certificate not trusted"),
+    ("UNREADABLE_REPORT", "Report cannot be read"),
+    ("CERTIFICATE_UNAVAILABLE", "Signature cannot be checked now"),
+    ("SUBSCRIPTION_NOT_CONFIRMED", "Subscription not confirmed"),
     // The operator's.
     ("COMPANY_NOT_FOUND", "No such company"),
     ("COMPANY_EXISTS", "Company name taken"),
+    ("NOT_PAUSED", "Not paused"),
     ("KEY_NOT_FOUND", "No such key"),
     ("EXISTS", "Exists already"),
     ("INVALID_SENDER", "Not an address or domain"),
@@ -116,6 +133,7 @@ pub const WARNINGS: &[(&str, &str)] = &[
     ("SCHEDULED_IN_PAST", "The time is past; the email is sent now"),
     ("NOT_AVAILABLE_YET", "Kept, but not done by this version"),
     ("CONTENT_TYPE_CORRECTED", "The attachment is sent as what its bytes show"),
+    ("RECIPIENT_SUPPRESSED", "Nothing is sent to this address until it is off the list"),
 ];
 
 /// The title of a code.
@@ -129,11 +147,15 @@ mod tests {
 
     use super::*;
 
-    /// Every code named in the sources is here, and none stands twice.
+    /// Every code named in the sources is here, and none stands twice in a list. A code may be an error for one caller and
+    /// a warning for another.
     #[test]
     fn the_list_is_complete() {
         let listed: BTreeSet<&str> = CODES.iter().chain(WARNINGS).map(|(code, _)| *code).collect();
-        assert_eq!(listed.len(), CODES.len() + WARNINGS.len(), "a code stands twice");
+        for list in [CODES, WARNINGS] {
+            let once: BTreeSet<&str> = list.iter().map(|(code, _)| *code).collect();
+            assert_eq!(once.len(), list.len(), "a code stands twice");
+        }
         let sources = concat!(
             include_str!("auth.rs"),
             include_str!("body.rs"),
@@ -144,21 +166,30 @@ mod tests {
             include_str!("json.rs"),
             include_str!("routes.rs"),
             include_str!("serve.rs"),
+            include_str!("v1/alerts.rs"),
             include_str!("v1/attachments.rs"),
             include_str!("v1/cursor.rs"),
             include_str!("v1/dead_letters.rs"),
             include_str!("v1/draft.rs"),
             include_str!("v1/emails.rs"),
+            include_str!("v1/entities.rs"),
             include_str!("v1/params.rs"),
             include_str!("v1/raw.rs"),
             include_str!("v1/recipient.rs"),
+            include_str!("v1/recipients.rs"),
             include_str!("v1/send.rs"),
+            include_str!("v1/suppressions.rs"),
+            include_str!("v1/templates.rs"),
             include_str!("v1/text.rs"),
             include_str!("v1/url.rs"),
+            include_str!("v1/webhooks.rs"),
+            include_str!("webhooks.rs"),
             include_str!("v1/admin/companies.rs"),
             include_str!("v1/admin/keys.rs"),
+            include_str!("v1/admin/reports.rs"),
             include_str!("v1/admin/settings.rs"),
             include_str!("../../gateway/src/accept.rs"),
+            include_str!("../../gateway/src/accept/known.rs"),
             include_str!("../../gateway/src/accept/rules.rs"),
         );
         let is_code = |word: &&str| {

@@ -3,7 +3,8 @@
 //!
 //! A request walks through these files in this order: `serve` (connections), `edge` (request id, time limit,
 //! panics, problems), `auth` (key or operator, rate), a handler of `v1` named in `routes`, which reads the
-//! body through `body`, `json` and `form`. `openapi` describes the same table of routes.
+//! body through `body`, `json` and `form`. `openapi` describes the same table of routes. `webhooks` knows which
+//! providers report here and why they are believed.
 
 mod auth;
 mod body;
@@ -22,11 +23,13 @@ mod routes;
 mod serve;
 mod state;
 mod v1;
+mod webhooks;
 
 pub use limits::{ATTACHMENTS_BYTES_MAX, CONNECTIONS_MAX, REQUESTS_PER_SEC};
 pub use routes::router;
 pub use serve::{Peer, ServeSettings, serve};
 pub use state::{ApiSettings, ApiState};
+pub use webhooks::{Fetch, NotFetched, Source as WebhookSource, Webhooks};
 
 /// The OpenAPI document, as `/openapi.json` serves it.
 pub fn openapi_document() -> serde_json::Value {

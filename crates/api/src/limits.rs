@@ -13,6 +13,15 @@ pub const BATCH_BODY_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Everything else: a few hundred ids at most.
 pub const SMALL_BODY_BYTES_MAX: usize = 64 * 1024;
 
+/// What a provider reports; theirs are a few kilobytes.
+pub const WEBHOOK_BODY_BYTES_MAX: usize = 256 * 1024;
+/// A list of suppressions: each an address and a reason, both at their longest, and JSON around them.
+pub const SUPPRESSIONS_BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// A template: html or MJML, and text, half a megabyte each, in JSON.
+pub const TEMPLATE_BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// The variables of a preview.
+pub const PREVIEW_BODY_BYTES_MAX: usize = 1024 * 1024;
+
 /// Bodies in memory at once; beyond it large requests are asked to come back. Reading multiplies a body by
 /// about three, so this keeps the whole process below half a gigabyte.
 pub const BODIES_BYTES_MAX: usize = 96 * 1024 * 1024;
@@ -56,6 +65,18 @@ pub const PAGE_MAX: u64 = 100;
 pub const PAGE_DEFAULT: u64 = 25;
 pub const CURSOR_LENGTH_MAX: usize = 512;
 pub const REPLAY_IDS_MAX: usize = 1000;
+pub const SUPPRESSIONS_MAX: usize = 1000;
+/// Days that a summary may look back.
+pub const SUMMARY_DAYS_MAX: u64 = 365;
+pub const SUMMARY_DAYS_DEFAULT: u64 = 30;
+/// Names of templates per company. They are listed with their sources in memory.
+pub const TEMPLATES_MAX: usize = 200;
+/// Addresses with repeated failures that are looked through to tell which of the known recipients are among them, the
+/// latest first, so many at a time.
+pub const PROBLEMS_LOOKED_AT_MAX: u32 = 10_000;
+pub const PROBLEMS_STEP: u32 = 1_000;
+/// Reports of one email that the operator is shown, the latest.
+pub const REPORTS_SHOWN_MAX: usize = 100;
 
 pub const COMPANY_NAME_LENGTH_MAX: usize = 100;
 pub const SENDERS_MAX: usize = 100;
@@ -77,3 +98,12 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 pub const CONNECTIONS_MAX: usize = 4096;
 pub const REQUESTS_PER_SEC: u32 = 20_000;
+
+/// Certificates that sign webhooks: SNS has one per region and changes it once a year.
+pub const CERTIFICATES_MAX: usize = 64;
+pub const CERTIFICATE_AGE_MAX: Duration = Duration::from_secs(3600);
+/// Two kilobytes, usually.
+pub const CERTIFICATE_BYTES_MAX: usize = 64 * 1024;
+/// Calls to the senders of webhooks at once, and how long each may take.
+pub const FETCHES_MAX: usize = 8;
+pub const FETCH_TIMEOUT: Duration = Duration::from_secs(10);

@@ -3,11 +3,14 @@
 //! added here once.
 
 pub mod admin;
+pub mod aftermath;
 pub mod dead_letters;
 pub mod emails;
 pub mod schemas;
 pub mod send;
 pub mod system;
+pub mod templates;
+pub mod webhooks;
 
 use model::Scope;
 use serde_json::{Map, Value, json};
@@ -62,11 +65,16 @@ impl Operation {
             .problem(400, "The body or a field is wrong; errors names every field.")
     }
 
-    fn body(mut self, content: Value) -> Self {
+    fn body(self, content: Value) -> Self {
+        self.any_body(content)
+            .problem(415, "The body is of another type, charset or compressed (UNSUPPORTED_MEDIA_TYPE).")
+    }
+
+    /// A body whose declared type does not matter.
+    fn any_body(mut self, content: Value) -> Self {
         self.body = Some(json!({ "required": true, "content": content }));
         self.problem(408, "The body did not arrive in time (BODY_TIMEOUT).")
             .problem(413, "The body, or a part of it, is too large.")
-            .problem(415, "The body is of another type, charset or compressed (UNSUPPORTED_MEDIA_TYPE).")
     }
 
     fn answer(self, status: u16, description: &str, schema: &str, example: &Value) -> Self {
@@ -224,6 +232,9 @@ pub fn document() -> Value {
             { "name": "Sending", "description": "Handing emails in. A 202 means they are on disk." },
             { "name": "Emails", "description": "Following emails, withdrawing and hurrying them." },
             { "name": "Dead letters", "description": "Emails given up for good, kept at hand for seven days." },
+            { "name": "Aftermath", "description": "Who is not written to, who keeps failing, and what became of emails." },
+            { "name": "Templates", "description": "Named, versioned, rendered when an email is accepted." },
+            { "name": "Webhooks", "description": "Providers report here." },
             { "name": "Operator", "description": "Companies and their keys." },
             { "name": "System", "description": "Health, numbers and this document." },
         ],
@@ -281,6 +292,14 @@ fn path_id(name: &str, description: &str) -> Value {
     json!({
         "name": name, "in": "path", "required": true, "description": description,
         "schema": { "type": "string", "format": "uuid" },
+    })
+}
+
+/// A text in the path.
+fn path_text(name: &str, description: &str, max: usize) -> Value {
+    json!({
+        "name": name, "in": "path", "required": true, "description": description,
+        "schema": { "type": "string", "minLength": 1, "maxLength": max },
     })
 }
 

@@ -4,14 +4,14 @@
 use axum::Router;
 use axum::http::{Method, StatusCode};
 use axum::middleware::from_fn_with_state;
-use axum::routing::{MethodRouter, delete, get, patch, post};
+use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use model::Scope;
 
 use crate::auth::{Access, guard};
 use crate::error::Problem;
-use crate::openapi::{Operation, admin, dead_letters, emails, send, system};
+use crate::openapi::{Operation, admin, aftermath, dead_letters, emails, send, system, templates, webhooks};
 use crate::state::ApiState;
-use crate::v1::admin::{companies, keys, providers};
+use crate::v1::admin::{companies, keys, providers, reports};
 use crate::v1::{self};
 use crate::{edge, health, pages};
 
@@ -31,6 +31,13 @@ const PUBLIC: Access = Access::Public;
 
 /// The whole API, one line per route.
 pub fn table() -> Vec<Route> {
+    [emails_of_a_company(), aftermath_of_a_company(), webhooks_of_providers(), operator(), system()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn emails_of_a_company() -> Vec<Route> {
     use Method as M;
     vec![
         route(M::POST, "/v1/email/send", SEND, post(v1::send::send), send::send),
@@ -45,10 +52,95 @@ pub fn table() -> Vec<Route> {
         route(M::GET, "/v1/dlq", READ, get(v1::dead_letters::list), dead_letters::list),
         route(M::POST, "/v1/dlq/replay", ADMIN, post(v1::dead_letters::replay), dead_letters::replay),
         route(M::DELETE, "/v1/dlq/{id}", ADMIN, delete(v1::dead_letters::remove), dead_letters::remove),
+    ]
+}
+
+fn aftermath_of_a_company() -> Vec<Route> {
+    use Method as M;
+    vec![
+        route(M::GET, "/v1/suppressions", READ, get(v1::suppressions::list), aftermath::list_suppressions),
+        route(M::POST, "/v1/suppressions", ADMIN, post(v1::suppressions::add), aftermath::add_suppressions),
+        route(
+            M::GET,
+            "/v1/suppressions/{email}",
+            READ,
+            get(v1::suppressions::get),
+            aftermath::get_suppression,
+        ),
+        route(
+            M::DELETE,
+            "/v1/suppressions/{email}",
+            ADMIN,
+            delete(v1::suppressions::remove),
+            aftermath::lift_suppression,
+        ),
+        route(M::GET, "/v1/recipients", READ, get(v1::recipients::list), aftermath::list_recipients),
+        route(
+            M::DELETE,
+            "/v1/recipients/problematic/{email}",
+            ADMIN,
+            delete(v1::recipients::clear),
+            aftermath::clear_problem,
+        ),
+        route(M::GET, "/v1/entities", READ, get(v1::entities::list), aftermath::list_entities),
+        route(
+            M::GET,
+            "/v1/entities/{entity}/summary",
+            READ,
+            get(v1::entities::summary),
+            aftermath::entity_summary,
+        ),
+        route(M::GET, "/v1/alerts", READ, get(v1::alerts::list), aftermath::list_alerts),
+        route(M::GET, "/v1/templates", READ, get(v1::templates::list), templates::list),
+        route(M::GET, "/v1/templates/{name}", READ, get(v1::templates::get), templates::get),
+        route(M::PUT, "/v1/templates/{name}", ADMIN, put(v1::templates::put), templates::put),
+        route(M::DELETE, "/v1/templates/{name}", ADMIN, delete(v1::templates::remove), templates::remove),
+        route(
+            M::POST,
+            "/v1/templates/{name}/preview",
+            READ,
+            post(v1::templates::preview),
+            templates::preview,
+        ),
+    ]
+}
+
+fn webhooks_of_providers() -> Vec<Route> {
+    use Method as M;
+    vec![
+        route(M::POST, "/v1/webhooks/resend", PUBLIC, post(v1::webhooks::resend), webhooks::resend),
+        route(
+            M::POST,
+            "/v1/webhooks/resend/{provider}",
+            PUBLIC,
+            post(v1::webhooks::resend_named),
+            webhooks::resend_named,
+        ),
+        route(M::POST, "/v1/webhooks/ses", PUBLIC, post(v1::webhooks::ses), webhooks::ses),
+        route(
+            M::POST,
+            "/v1/webhooks/ses/{provider}",
+            PUBLIC,
+            post(v1::webhooks::ses_named),
+            webhooks::ses_named,
+        ),
+    ]
+}
+
+fn operator() -> Vec<Route> {
+    use Method as M;
+    vec![
         route(M::GET, "/v1/admin/companies", OPERATOR, get(companies::list), admin::list_companies),
         route(M::POST, "/v1/admin/companies", OPERATOR, post(companies::add), admin::add_company),
         route(M::GET, "/v1/admin/companies/{id}", OPERATOR, get(companies::get), admin::get_company),
         route(M::PATCH, "/v1/admin/companies/{id}", OPERATOR, patch(companies::patch), admin::patch_company),
+        route(
+            M::POST,
+            "/v1/admin/companies/{id}/resume",
+            OPERATOR,
+            post(companies::resume),
+            admin::resume_company,
+        ),
         route(M::GET, "/v1/admin/companies/{id}/keys", OPERATOR, get(keys::list), admin::list_keys),
         route(M::POST, "/v1/admin/companies/{id}/keys", OPERATOR, post(keys::add), admin::add_key),
         route(
@@ -58,7 +150,14 @@ pub fn table() -> Vec<Route> {
             delete(keys::revoke),
             admin::revoke_key,
         ),
+        route(M::GET, "/v1/admin/emails/{id}/reports", OPERATOR, get(reports::list), admin::list_reports),
         route(M::GET, "/v1/admin/providers", OPERATOR, get(providers::list), admin::list_providers),
+    ]
+}
+
+fn system() -> Vec<Route> {
+    use Method as M;
+    vec![
         route(M::GET, "/livez", PUBLIC, get(health::livez), system::livez),
         route(M::GET, "/readyz", PUBLIC, get(health::readyz), system::readyz),
         route(M::GET, "/metrics", PUBLIC, get(health::metrics), system::metrics),

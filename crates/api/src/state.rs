@@ -15,6 +15,7 @@ use crate::health::Readiness;
 use crate::limits;
 use crate::pages::Pages;
 use crate::rate::RateWindows;
+use crate::webhooks::Webhooks;
 
 /// What the operator decides about the API.
 #[derive(Debug, Clone)]
@@ -26,6 +27,8 @@ pub struct ApiSettings {
     pub body_timeout: Duration,
     pub request_timeout: Duration,
     pub attachments_bytes_max: usize,
+    /// The providers that report here; none unless given.
+    pub webhooks: Webhooks,
 }
 
 impl Default for ApiSettings {
@@ -36,6 +39,7 @@ impl Default for ApiSettings {
             body_timeout: limits::BODY_TIMEOUT,
             request_timeout: limits::REQUEST_TIMEOUT,
             attachments_bytes_max: limits::ATTACHMENTS_BYTES_MAX,
+            webhooks: Webhooks::default(),
         }
     }
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Operation, path_id};
+use crate::limits::REPORTS_SHOWN_MAX;
 use crate::v1::admin::companies::PATCH_TYPES;
 
 const TAG: &str = "Operator";
@@ -55,6 +56,33 @@ pub fn patch_company() -> Operation {
     .problem(409, "The name is taken (COMPANY_EXISTS).")
     .problem(422, "A provider or retry policy that is not configured here.")
     .answer(200, "The company as it is now", "Company", &company_example())
+}
+
+pub fn resume_company() -> Operation {
+    Operation::new(
+        "resumeCompany",
+        TAG,
+        "End a company's pause",
+        "Its emails go on. What led to the pause counts no more.",
+    )
+    .parameter(company_id())
+    .problem(404, MISSING)
+    .problem(409, "The company is not paused (NOT_PAUSED).")
+    .answer(200, "The company as it is now", "Company", &company_example())
+}
+
+pub fn list_reports() -> Operation {
+    let example = json!({ "total": 1, "data": [{
+        "id": "resend:msg_1", "provider": "second", "receivedAt": "2026-01-01T00:00:00.000Z",
+        "payload": "{\"type\":\"email.delivered\"}",
+    }] });
+    let description = format!(
+        "What providers reported of an email, as it came, oldest first; at most the {REPORTS_SHOWN_MAX} latest."
+    );
+    Operation::new("listReports", TAG, "Read the reports of an email", description)
+        .parameter(path_id("id", "The email's id, of whatever company."))
+        .problem(404, "There is no such email (EMAIL_NOT_FOUND).")
+        .answer(200, "The reports", "ReportList", &example)
 }
 
 pub fn list_providers() -> Operation {
@@ -129,6 +157,7 @@ fn company_example() -> Value {
         "createdAt": "2025-01-19T19:30:00.123Z",
         "disabled": false,
         "disabledAt": null,
+        "paused": null,
         "from": "Shop <shop@example.com>",
         "senders": ["@example.com"],
         "route": null,

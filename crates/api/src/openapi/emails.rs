@@ -37,7 +37,8 @@ pub fn get() -> Operation {
         "getEmail",
         TAG,
         "Read one email",
-        "Where it is and what is known of it, without its content.",
+        "Where it is and what is known of it, without its content. Of an email to several, recipients tells how it went \
+         with each.",
     )
     .parameter(email_id())
     .problem(404, MISSING)

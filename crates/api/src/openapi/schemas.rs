@@ -1,5 +1,6 @@
 //! The things that come and go, as JSON Schema. Limits are those of `limits`, words those of `model`.
 
+mod aftermath;
 mod given;
 
 use model::{EventKind, Status};
@@ -13,7 +14,7 @@ pub use given::nullable;
 
 /// All schemas by name.
 pub fn all() -> Value {
-    json!({
+    let mut all = json!({
         "Send": given::send(),
         "Recipient": given::recipient(),
         "Entity": given::entity(),
@@ -51,12 +52,24 @@ pub fn all() -> Value {
             "status": { "type": "string", "const": "ready" },
             "checks": { "type": "object", "additionalProperties": { "type": "string", "const": "ok" } },
         }), &["status", "checks"]),
-    })
+    });
+    if let (Some(all), Some(more)) = (all.as_object_mut(), aftermath::all().as_object_mut()) {
+        all.append(more);
+    }
+    all
 }
 
 /// An object with nothing in it that is not named.
 pub fn object(properties: Value, required: &[&str]) -> Value {
     json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
+}
+
+/// The same, with everything required that is named.
+fn required_all(properties: Value) -> Value {
+    let names: Vec<String> =
+        properties.as_object().map(|named| named.keys().cloned().collect()).unwrap_or_default();
+    let required: Vec<&str> = names.iter().map(String::as_str).collect();
+    object(properties, &required)
 }
 
 pub fn id() -> Value {
@@ -182,6 +195,7 @@ fn email() -> Value {
         "to": text(),
         "cc": texts(),
         "bcc": texts(),
+        "recipients": aftermath::recipient_states(),
         "replyTo": text(),
         "subject": text(),
         "tags": texts(),
@@ -336,6 +350,7 @@ fn company() -> Value {
         "createdAt": time(),
         "disabled": { "type": "boolean" },
         "disabledAt": nullable(time()),
+        "paused": aftermath::pause(),
         "from": nullable(text()),
         "senders": texts(),
         "route": nullable(texts()),
@@ -347,10 +362,7 @@ fn company() -> Value {
     for name in ["retryPolicy", "onUnknown", "adminEmail"] {
         properties[name] = nullable(text());
     }
-    let names: Vec<String> =
-        properties.as_object().map(|named| named.keys().cloned().collect()).unwrap_or_default();
-    let required: Vec<&str> = names.iter().map(String::as_str).collect();
-    object(properties, &required)
+    required_all(properties)
 }
 
 /// `with_secret`: the answer that shows the key itself, once.
@@ -409,8 +421,5 @@ fn key(with_secret: bool) -> Value {
         properties["key"] =
             json!({ "type": "string", "pattern": pattern, "description": "Shown here and nowhere else." });
     }
-    let names: Vec<String> =
-        properties.as_object().map(|named| named.keys().cloned().collect()).unwrap_or_default();
-    let required: Vec<&str> = names.iter().map(String::as_str).collect();
-    object(properties, &required)
+    required_all(properties)
 }

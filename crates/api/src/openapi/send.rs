@@ -87,6 +87,7 @@ pub fn raw() -> Operation {
     .parameter(query("provider", text(WORD_LENGTH_MAX), "The provider to use."))
     .parameter(query("retryPolicy", text(WORD_LENGTH_MAX), "The retry policy to use."))
     .parameter(query("onUnknown", json!({ "type": "string", "enum": ["retry", "hold"] }), "What to do when a provider may have taken it."))
+    .parameter(query("onSuppressed", json!({ "type": "string", "enum": ["warn", "reject"] }), ON_SUPPRESSED))
     .body(content)
     .problem(400, "INVALID_MESSAGE, a wrong parameter, INVALID_IDEMPOTENCY_KEY, PII_NOT_ALLOWED.")
     .problem(422, UNACCEPTABLE)
@@ -100,7 +101,11 @@ pub fn raw() -> Operation {
 const LINKS: &[&str] = &["getEmail", "getEmailEvents", "getEmailContent", "cancelEmail", "retryEmail"];
 
 const UNACCEPTABLE: &str = "Well-formed, but not acceptable: UNSAFE_HTML, NO_SENDER, SENDER_NOT_ALLOWED, \
-UNKNOWN_PROVIDER, UNKNOWN_RETRY_POLICY, TEMPLATE_NOT_FOUND, DOCUMENT_KEYS_MISSING, IDEMPOTENCY_KEY_REUSED.";
+UNKNOWN_PROVIDER, UNKNOWN_RETRY_POLICY, TEMPLATE_NOT_FOUND, MISSING_VARIABLE, TEMPLATE_ERROR, RECIPIENT_SUPPRESSED, \
+DOCUMENT_KEYS_MISSING, IDEMPOTENCY_KEY_REUSED.";
+
+pub const ON_SUPPRESSED: &str = "What to do when a recipient is on the company's suppression list. warn, unless given: \
+the email is taken with a warning (RECIPIENT_SUPPRESSED) and not sent to those on the list. reject: it is refused (422).";
 
 fn idempotency_key() -> Value {
     json!({

@@ -82,7 +82,10 @@ fn every_route_is_described() {
 /// The parameters that handlers read are the parameters that are described.
 #[test]
 fn every_parameter_is_described() {
-    use crate::v1::{admin, attachments, dead_letters, draft, emails, recipient};
+    use crate::v1::{
+        admin, alerts, attachments, dead_letters, draft, emails, entities, recipient, recipients,
+        suppressions, templates,
+    };
     let document = document();
     let query_of = |path: &str, method: &str| -> BTreeSet<String> {
         let parameters =
@@ -103,6 +106,15 @@ fn every_parameter_is_described() {
         ("emails", query_of("/v1/emails", "get"), named(emails::FILTERS)),
         ("content", query_of("/v1/emails/{id}/content", "get"), named(emails::CONTENT_PARAMETERS)),
         ("dlq", query_of("/v1/dlq", "get"), named(dead_letters::PARAMETERS)),
+        ("suppressions", query_of("/v1/suppressions", "get"), named(suppressions::PARAMETERS)),
+        ("recipients", query_of("/v1/recipients", "get"), named(recipients::PARAMETERS)),
+        ("entities", query_of("/v1/entities", "get"), named(entities::LIST_PARAMETERS)),
+        ("summary", query_of("/v1/entities/{entity}/summary", "get"), named(entities::SUMMARY_PARAMETERS)),
+        ("alerts", query_of("/v1/alerts", "get"), named(alerts::PARAMETERS)),
+        ("template", query_of("/v1/templates/{name}", "get"), named(templates::GET_PARAMETERS)),
+        ("NewSuppression", fields_of("NewSuppression"), named(suppressions::FIELDS)),
+        ("NewTemplate", fields_of("NewTemplate"), named(templates::FIELDS)),
+        ("Preview", fields_of("Preview"), named(templates::PREVIEW_FIELDS)),
         ("raw", query_of("/v1/email/raw", "post"), named(draft::OPTION_FIELDS)),
         ("Send", fields_of("Send"), named(draft::FIELDS)),
         ("Recipient", fields_of("Recipient"), named(recipient::FIELDS)),

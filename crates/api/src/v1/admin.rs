@@ -1,6 +1,7 @@
-//! `/v1/admin/…`: the operator's companies, their keys, and the providers.
+//! `/v1/admin/…`: the operator's companies, their keys, the providers, and what these reported.
 
 pub mod companies;
 pub mod keys;
 pub mod providers;
+pub mod reports;
 pub mod settings;

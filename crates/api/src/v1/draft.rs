@@ -63,9 +63,11 @@ fn read_form(mut form: Form<'_>, attachments_bytes_max: usize, now: Timestamp) -
     }
     let mut notes = Vec::new();
     let to = form.address("to");
+    // Also one that cannot be used: its own fault is enough.
+    let has_template = form.has("template");
     let template = template(&mut form);
-    let subject = subject(&mut form, template.is_some());
-    let html = html(&mut form, template.is_some());
+    let subject = subject(&mut form, has_template);
+    let html = html(&mut form, has_template);
     let plain = plain_text(&mut form);
     let (from, reply_to) = (form.mailbox("from"), form.mailbox("replyTo"));
     let cc = form.addresses("cc", COPIES_MAX, "TOO_MANY_CC");
@@ -148,7 +150,7 @@ pub fn id_text(form: &mut Form<'_>, name: &str, max: usize) -> Option<String> {
     form.text(name).filter(|value| passes(form, name, text::id(value, max)))
 }
 
-fn passes(form: &Form<'_>, name: &str, verdict: Result<(), text::Flaw>) -> bool {
+pub fn passes(form: &Form<'_>, name: &str, verdict: Result<(), text::Flaw>) -> bool {
     verdict.map_err(|(code, message)| form.fault(name, code, message)).is_ok()
 }
 

@@ -4,6 +4,7 @@ use gateway::Gateway;
 use model::privacy::Secret;
 use model::{Address, Attachment, Content, Email, Entity, Event, Mailbox, Recipient, Timestamp};
 use serde_json::{Map, Value, json};
+use store::RecipientState;
 
 /// An object in the making, without what is absent.
 #[derive(Default)]
@@ -79,6 +80,15 @@ fn entity(entity: &Entity) -> Value {
 
 fn addresses(list: &[Address]) -> Value {
     list.iter().map(Address::expose).collect()
+}
+
+/// How it went with one of several recipients.
+pub fn recipient_state(state: &RecipientState) -> Value {
+    json!({
+        "address": state.address.expose(),
+        "status": state.status.as_str(),
+        "at": state.at.to_rfc3339(),
+    })
 }
 
 /// One line of history.

@@ -39,7 +39,12 @@ pub async fn get(
     Id(id): Id<EmailId>,
 ) -> Result<Response, Problem> {
     let email = find(&state, &client, id).await?;
-    Ok(answer::value(StatusCode::OK, &email_json::email(&state.desk.gateway, &email)))
+    let mut shown = email_json::email(&state.desk.gateway, &email);
+    if !(email.envelope.cc.is_empty() && email.envelope.bcc.is_empty()) {
+        let states = state.desk.gateway.store.recipient_states(client.id(), id).await?;
+        shown["recipients"] = states.iter().map(email_json::recipient_state).collect();
+    }
+    Ok(answer::value(StatusCode::OK, &shown))
 }
 
 pub async fn list(State(state): State<ApiState>, client: Client, uri: Uri) -> Result<Response, Problem> {
@@ -70,7 +75,7 @@ pub fn page_limit(form: &mut crate::form::Form<'_>) -> u32 {
 }
 
 /// `{data, nextCursor}`; the cursor is `null` on the last page.
-pub fn page_answer(listing: &Listing, page: Page<Email>, shape: impl Fn(&Email) -> Value) -> Response {
+pub fn page_answer<T>(listing: &Listing, page: Page<T>, shape: impl Fn(&T) -> Value) -> Response {
     let data: Vec<Value> = page.items.iter().map(shape).collect();
     let next = page.next.map(|cursor| listing.give_out(&cursor));
     answer::value(StatusCode::OK, &json!({ "data": data, "nextCursor": next }))

@@ -8,6 +8,7 @@ use super::{id, object, text, time};
 use crate::limits as limit;
 use crate::openapi::dead_letters::category;
 use crate::openapi::reference;
+use crate::openapi::send::ON_SUPPRESSED;
 
 /// No control characters, line breaks or marks that turn the reading direction around.
 const ONE_LINE: &str =
@@ -16,7 +17,7 @@ const ONE_LINE: &str =
 pub fn send() -> Value {
     let mut properties = json!({
         "to": address("Whom it goes to: a plain address."),
-        "subject": one_line(SUBJECT_LENGTH_MAX, "1 to 150 characters (code points) on one line, no encoded words."),
+        "subject": nullable(one_line(SUBJECT_LENGTH_MAX, "1 to 150 characters (code points) on one line, no encoded words. Required unless a template is named; with one, a subject given here wins over the template's.")),
         "html": { "type": ["string", "null"], "minLength": 1, "maxLength": HTML_BYTES_MAX,
             "description": format!("Required unless a template is named; at most {HTML_BYTES_MAX} bytes, without scripts.") },
         "text": { "type": ["string", "null"], "maxLength": limit::TEXT_BYTES_MAX, "description": "The alternative for readers of plain text." },
@@ -40,7 +41,10 @@ pub fn send() -> Value {
     if let (Some(all), Some(options)) = (properties.as_object_mut(), options().as_object_mut()) {
         all.append(options);
     }
-    object(properties, &["to", "subject"])
+    let mut schema = object(properties, &["to"]);
+    let given = |name: &str| json!({ "required": [name], "properties": { name: { "type": "string" } } });
+    schema["anyOf"] = json!([given("template"), { "allOf": [given("subject"), given("html")] }]);
+    schema
 }
 
 /// How an email wants to be treated.
@@ -51,12 +55,13 @@ fn options() -> Value {
         "delay": whole(0, limit::DELAY_MS_MAX, "Milliseconds to wait before sending."),
         "scheduledAt": { "type": ["string", "null"], "format": "date-time", "description": "When to send, at most 30 days ahead; a time past means now. Excludes delay." },
         "ttl": whole(limit::TTL_MS_MIN, limit::TTL_MS_MAX, "Milliseconds from its time to send after which it is no longer sent; 24 hours unless the operator says otherwise."),
-        "template": nullable(word("A template in place of html.")),
-        "variables": { "type": ["object", "null"], "description": "For the template." },
+        "template": nullable(word("A template of the company's in place of html: its name for the newest version, or name@version for that one. Rendered now, so that a later change of the template does not reach this email.")),
+        "variables": { "type": ["object", "null"], "description": "For the template. Those it needs and does not get are all named (MISSING_VARIABLE)." },
         "callbackUrl": { "type": ["string", "null"], "format": "uri", "maxLength": limit::URL_LENGTH_MAX, "pattern": "^[hH][tT][tT][pP][sS]?://[^@\\s]+$", "description": "Where to report what became of it. Kept, but this version makes no callbacks yet; the answer warns of it." },
         "provider": nullable(word("The provider to use, else the company's route.")),
         "retryPolicy": nullable(word("The retry policy to use, such as fast or patient.")),
         "onUnknown": { "type": ["string", "null"], "enum": ["retry", "hold", null], "description": "What to do when a provider may or may not have taken it." },
+        "onSuppressed": { "type": ["string", "null"], "enum": ["warn", "reject", null], "description": ON_SUPPRESSED },
     })
 }
 
@@ -181,7 +186,7 @@ fn nullable_reference(name: &str) -> Value {
     json!({ "oneOf": [reference(name), { "type": "null" }] })
 }
 
-fn address(description: &str) -> Value {
+pub fn address(description: &str) -> Value {
     json!({ "type": "string", "format": "email", "maxLength": ADDRESS_LENGTH_MAX, "description": description })
 }
 
@@ -192,7 +197,7 @@ fn copies() -> Value {
     })
 }
 
-fn one_line(max: usize, description: &str) -> Value {
+pub fn one_line(max: usize, description: &str) -> Value {
     json!({ "type": "string", "minLength": 1, "maxLength": max, "pattern": ONE_LINE, "description": description })
 }
 

@@ -80,6 +80,17 @@ pub async fn patch(
     Ok(answer::value(StatusCode::OK, &settings::show(&company)))
 }
 
+/// Lets a paused company's emails go again.
+pub async fn resume(State(state): State<ApiState>, Id(id): Id<CompanyId>) -> Result<Response, Problem> {
+    find(&state, id).await?;
+    let (store, now) = (state.desk.gateway.store.clone(), state.now());
+    if !to_the_end(async move { store.resume_company(id, now).await }).await? {
+        return Err(Problem::new(StatusCode::CONFLICT, "NOT_PAUSED", "the company is not paused"));
+    }
+    state.keys.forget_company(id);
+    get(State(state), Id(id)).await
+}
+
 pub async fn find(state: &ApiState, id: CompanyId) -> Result<Company, Problem> {
     state.desk.gateway.store.company(id).await?.ok_or_else(CompanyId::missing)
 }

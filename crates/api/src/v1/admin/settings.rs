@@ -152,6 +152,9 @@ pub fn show(company: &Company) -> Value {
         "createdAt": company.created_at.to_rfc3339(),
         "disabled": company.disabled_at.is_some(),
         "disabledAt": company.disabled_at.map(Timestamp::to_rfc3339),
+        "paused": company.pause.as_ref().map(|pause| {
+            json!({ "at": pause.at.to_rfc3339(), "reason": pause.reason })
+        }),
         "from": settings.from.as_ref().map(Mailbox::expose),
         "senders": settings.senders,
         "route": settings.route,
