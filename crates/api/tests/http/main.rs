@@ -2,13 +2,21 @@
 //! against the OpenAPI document: its status must be described, its body must fit the schema.
 
 mod admin;
+mod alerts;
 mod bad_input;
 mod dead_letters;
 mod emails;
+mod entities;
+mod hooks;
 mod idempotency;
 mod isolation;
+mod recipients;
+mod reports_model;
 mod schema;
 mod sending;
 mod serving;
+mod suppressions;
 mod system;
+mod templates;
+mod webhooks;
 mod world;

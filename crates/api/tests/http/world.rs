@@ -13,8 +13,10 @@ use gateway::documents::DocumentKeys;
 use gateway::keys::make_key;
 use gateway::{CAPTURE, EnvironmentGuard, Gateway, Settings};
 use http_body_util::BodyExt as _;
+use model::{
+    Claim, Company, Event, EventKind, KeyMode, Mailbox, RetryPolicy, Scope, Secret, Verdict, WorkerId,
+};
 use model::{Clock as _, EmailId};
-use model::{Company, KeyMode, Mailbox, RetryPolicy, Scope, Secret, Verdict, WorkerId};
 use provider::Provider;
 use provider_capture::CaptureProvider;
 use queue_store::StoreQueue;
@@ -115,6 +117,8 @@ fn gateway(store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Gateway {
             retention: Retention { content: 30 * day, emails: 90 * day, dead_letters: 7 * day },
             guard: EnvironmentGuard::Open,
             provider_rates: BTreeMap::from([("relay".to_owned(), 14)]),
+            alerts: Default::default(),
+            reputation: None,
         }),
     }
 }
@@ -175,6 +179,26 @@ impl World {
 
     /// Lets a worker claim what is due and fail it for good.
     pub async fn fail_all(&self, code: &str) -> usize {
+        self.settle_due(|_| Verdict::Fail { failure: a_failure(code), outcome_unknown: false }).await
+    }
+
+    /// Lets a worker claim what is due, and a provider take it; its id of an email is `m-` and ours.
+    pub async fn deliver_all(&self, provider: &str) -> usize {
+        let verdict = |claim: &Claim| Verdict::Sent {
+            provider: provider.to_owned(),
+            message_id: Some(format!("m-{}", claim.id())),
+            duration_ms: 1,
+        };
+        let mut sent = 0;
+        loop {
+            match self.settle_due(verdict).await {
+                0 => return sent,
+                more => sent += more,
+            }
+        }
+    }
+
+    async fn settle_due(&self, verdict: impl Fn(&Claim) -> Verdict) -> usize {
         let (store, now) = (&self.gateway.store, self.clock.now());
         let owner = WorkerId::new(now);
         let lease_until = now.plus(Duration::from_secs(45));
@@ -188,9 +212,17 @@ impl World {
         };
         let claims = store.claim(request).await.expect("claims");
         for claim in &claims {
-            let verdict = Verdict::Fail { failure: a_failure(code), outcome_unknown: false };
-            let settlement =
-                Settlement { guard: claim.guard, by: SettledBy::Worker, verdict, events: vec![], now };
+            let kind = match verdict(claim) {
+                Verdict::Sent { .. } => Some(Event::new(EventKind::Sent, now)),
+                _ => None,
+            };
+            let settlement = Settlement {
+                guard: claim.guard,
+                by: SettledBy::Worker,
+                verdict: verdict(claim),
+                events: kind.into_iter().collect(),
+                now,
+            };
             store.settle(settlement).await.expect("settled");
         }
         claims.len()
