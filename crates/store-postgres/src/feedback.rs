@@ -275,8 +275,7 @@ async fn remember_message(
     if record.provider_message_id.is_none()
         && let Some(message_id) = message_id(report)
     {
-        let sql =
-            "INSERT INTO provider_messages (message_id, email_id) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+        let sql = "INSERT INTO provider_messages (message_id, email_id) VALUES ($1, $2)";
         sqlx::query(sql).bind(message_id).bind(record.id.uuid()).execute(connection).await?;
     }
     Ok(())
@@ -437,7 +436,7 @@ mod tests {
         .await;
         let each = plan_of(&fixture, FIND_EACH, "uuid[], text[]", "'{NULL}', '{m-1}'").await;
         for plan in [keep, each] {
-            for index in ["provider_messages_pkey", "email_outbox_pkey"] {
+            for index in ["provider_messages_by_id", "email_outbox_pkey"] {
                 assert!(plan.contains(index), "{plan}");
             }
             assert!(!plan.contains("Seq Scan"), "{plan}");

@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use model::attempt::LostLease;
-use model::{Address, EmailId, Failure, Guard, Status, Timestamp, Verdict, WorkerId};
+use model::{Address, EmailId, EventKind, Failure, Guard, Status, Timestamp, Verdict, WorkerId};
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use store::change::{Change, late_result};
 use store::consequence::counts_against_address;
 use store::group::{Group, GroupSize};
 use store::record::Record;
+use store::tallies::day_of;
 use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
 use uuid::Uuid;
 
@@ -55,10 +56,10 @@ const SETTLE: &str = "WITH given AS (
          SELECT * FROM UNNEST($1::integer[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::text[],
                  $7::integer[], $8::integer[], $9::boolean[], $10::bigint[], $11::timestamptz[], $12::timestamptz[],
                  $13::timestamptz[], $14::timestamptz[], $15::text[], $16::text[], $17::text[], $18::text[],
-                 $19::text[], $20::bigint[], $21::text[])
+                 $19::text[], $20::bigint[], $21::text[], $29::bigint[])
              AS given (number, id, fence, version, status, trouble, starts_given_back, attempts_given_back,
                  outcome_unknown, due_at, now, sent_at, failed_at, dead_at, code, category, reason, provider,
-                 provider_message_id, duration_ms, route)
+                 provider_message_id, duration_ms, route, sent_day)
      ), settled AS (
          UPDATE email_outbox o
          SET status = given.status, trouble = given.trouble, version = o.version + 1, at_provider = false,
@@ -76,7 +77,9 @@ const SETTLE: &str = "WITH given AS (
              duration_ms = coalesce(given.duration_ms, o.duration_ms), route = coalesce(given.route, o.route)
          FROM given
          WHERE o.id = given.id AND o.status = 'PROCESSING' AND o.fence = given.fence AND o.version = given.version
-         RETURNING given.number, o.id, o.status, o.route, given.due_at, given.provider_message_id AS message_id
+         RETURNING given.number, o.id, o.status, o.route, given.due_at, given.provider_message_id AS message_id,
+                   given.sent_day, o.company_id, o.mode, o.entity_id,
+                   CASE WHEN o.entity_id IS NOT NULL THEN lower(o.to_email) END AS address
      ), ended AS (
          DELETE FROM email_queue q USING settled WHERE q.email_id = settled.id AND settled.due_at IS NULL
      ), waiting AS (
@@ -87,7 +90,10 @@ const SETTLE: &str = "WITH given AS (
      ), messages AS (
          INSERT INTO provider_messages (message_id, email_id)
          SELECT message_id, id FROM settled WHERE octet_length(message_id) <= $28
-         ON CONFLICT DO NOTHING
+     ), notes AS (
+         INSERT INTO tally_notes (company_id, mode, entity_id, address, day, type, total)
+         SELECT company_id, mode, entity_id, address, sent_day, 'SENT', count(*) FROM settled
+         WHERE sent_day IS NOT NULL GROUP BY company_id, mode, entity_id, address, sent_day
      ), history AS (
          INSERT INTO events (email_id, type, created_at, metadata)
          SELECT email_id, type, created_at, metadata::jsonb
@@ -361,9 +367,15 @@ async fn apply(
         .bind(history.metadata)
         .bind(shard)
         .bind(i32::try_from(MESSAGE_ID_BYTES_MAX).unwrap_or(i32::MAX))
+        .bind(changes.iter().map(|(_, settlement, _)| sent_day(settlement)).collect::<Vec<_>>())
         .fetch_all(connection)
         .await?;
     numbers(rows)
+}
+
+/// The day on which it was sent, as its history says.
+fn sent_day(settlement: &Settlement) -> Option<i64> {
+    settlement.events.iter().find(|event| event.kind == EventKind::Sent).map(|event| day_of(event.at))
 }
 
 async fn keep_late(

@@ -1,5 +1,5 @@
-//! Counts by day. A trigger notes what happened, in the transaction that writes the events and without waiting for
-//! anybody; `fold` adds the notes up, one process at a time.
+//! Counts by day. What happened is noted in the transaction that writes the events, without waiting for anybody: SENT by
+//! the statement that settles, everything else by a trigger. `fold` adds the notes up, one process at a time.
 
 use async_trait::async_trait;
 use model::{CompanyId, EventKind, KeyMode};

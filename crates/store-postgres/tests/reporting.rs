@@ -2,7 +2,7 @@
 
 mod support;
 
-use model::{Bounce, CompanyId, NewEmail, Recipient, ReportKind};
+use model::{Bounce, CompanyId, NewEmail, Recipient, Report, ReportKind};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use store::contract::feedback::{report, reported};
 use store::contract::stage::{a_company, attempted, fail, sent, stored};
@@ -167,8 +167,9 @@ async fn a_role_sees_what_became_of_its_own_emails() {
         let id = stored(&*store, email).await;
         attempted(&*store, sent(), START).await;
         for number in 0..3 {
+            let recipients = vec![an_address("ana@example.com"), an_address("bob@example.com")];
             let told = report(&format!("{id}-{number}"), ReportKind::Bounced(Bounce::Hard), id);
-            reported(&*store, told, at_secs(6 + number)).await;
+            reported(&*store, Report { recipients, ..told }, at_secs(6 + number)).await;
         }
     }
     while store.fold(100).await.expect("folded") == 100 {}
