@@ -147,6 +147,8 @@ fn a_gateway(store: Arc<dyn Store>, provider_url: &str) -> Gateway {
         store,
         providers: Arc::new(BTreeMap::from([("sink".to_owned(), sink)])),
         clock: Arc::new(SystemClock),
+        suppressions: Arc::default(),
+        templates: Arc::default(),
         dice: Arc::new(|| rand::rng().random_range(-1.0..=1.0)),
         settings: Arc::new(Settings {
             default_retry_policy: policy.name.clone(),
@@ -157,6 +159,9 @@ fn a_gateway(store: Arc<dyn Store>, provider_url: &str) -> Gateway {
             lease: LEASE,
             retention: Retention { content: HOUR, emails: HOUR, dead_letters: HOUR },
             guard: EnvironmentGuard::Open,
+            provider_rates: Default::default(),
+            alerts: Default::default(),
+            reputation: None,
         }),
     }
 }
@@ -204,6 +209,8 @@ impl Feed {
             settings: CompanySettings { from: Some(sender), ..CompanySettings::default() },
             created_at: SystemClock.now(),
             disabled_at: None,
+            pause: None,
+            resumed_at: None,
         };
         let id = company.id;
         store.add_company(company).await.expect("the company is new");
@@ -278,6 +285,7 @@ fn acceptance(company: CompanyId, id: EmailId) -> Acceptance {
         recipient: None,
         external_id: None,
         entity: None,
+        route: String::new(),
         priority: 5,
         created_at: now,
         due_at: now,
