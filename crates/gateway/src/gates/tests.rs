@@ -54,8 +54,10 @@ impl Script {
     }
 }
 
+type Make<'a> = &'a dyn Fn(&Stage) -> Arc<dyn Provider>;
+
 /// A stage whose company sends live mail through the given providers, in that order.
-async fn stage_with(route: &[(&str, &dyn Fn(&Stage) -> Arc<dyn Provider>)]) -> Stage {
+async fn stage_with(route: &[(&str, Make<'_>)]) -> Stage {
     let mut stage = Stage::with(FakeProvider::takes_everything()).await;
     let mut providers = (*stage.gateway.providers).clone();
     for (name, make) in route {
