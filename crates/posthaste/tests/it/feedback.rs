@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
+use model::Clock as _;
 use serde_json::{Value, json};
 
 use crate::support::{Place, Server, curl, err, kinds, out, until};
@@ -61,11 +62,9 @@ impl World {
     /// A report of Resend, signed with that secret.
     fn report(&self, secret: &str, event_id: &str, body: &Value) -> u16 {
         let secret = ::feedback::svix::SigningSecret::parse(secret).expect("a secret");
-        let now =
-            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
+        let now = model::SystemClock.now().millis() / 1_000;
         let body = body.to_string();
-        let seconds = i64::try_from(now).expect("not so late");
-        let signature = ::feedback::svix::sign(&secret, event_id, seconds, body.as_bytes());
+        let signature = ::feedback::svix::sign(&secret, event_id, now, body.as_bytes());
         let headers = [
             format!("svix-id: {event_id}"),
             format!("svix-timestamp: {now}"),
