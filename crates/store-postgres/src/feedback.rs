@@ -325,7 +325,7 @@ async fn note_states(
 /// Reports without an email, oldest first, whose email is known by now.
 async fn unmatched(pool: &PgPool, now: Timestamp, limit: u32) -> Result<Vec<(Report, EmailId)>, Fault> {
     let rows = sqlx::query(
-        "SELECT report FROM reports WHERE report IS NOT NULL AND received_at >= $1 ORDER BY received_at LIMIT $2",
+        "SELECT report FROM reports WHERE report IS NOT NULL AND received_at >= $1 ORDER BY received_at DESC LIMIT $2",
     )
     .bind(at(now.minus(REMATCH_FOR)))
     .bind(i64::from(limit))

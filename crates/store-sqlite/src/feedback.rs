@@ -206,7 +206,7 @@ fn rematch(work: &mut Work<'_>, now: Timestamp, limit: u32) -> Result<u32, Store
         .connection
         .prepare_cached(
             "SELECT id, report FROM reports WHERE report IS NOT NULL AND received_at >= ?1
-             ORDER BY received_at LIMIT ?2",
+             ORDER BY received_at DESC LIMIT ?2",
         )
         .and_then(|mut statement| {
             statement.query_map((since, limit), |row| Ok((row.get(0)?, row.get(1)?)))?.collect()

@@ -12,8 +12,8 @@ pub trait Feedback: Send + Sync {
     /// changes nothing. One that finds no email is kept for `rematch`.
     async fn report(&self, arrival: ReportArrival) -> Result<Reported, StoreError>;
 
-    /// Looks again for the emails of reports that found none, oldest first, and carries out those that find one.
-    /// Returns how many did.
+    /// Looks again for the emails of reports that found none, newest first, since what came a moment early is likelier to
+    /// find one than what came from nowhere; carries out those that do. Returns how many did.
     async fn rematch(&self, now: Timestamp, limit: u32) -> Result<u32, StoreError>;
 
     /// What was reported of each recipient of an email that went to several; those of whom nothing was reported are

@@ -207,6 +207,24 @@ pub async fn an_early_report_is_carried_out_later(store: &dyn Store) {
     assert_eq!(store.rematch(long_ago, 10).await, Ok(0), "too old to be looked for");
 }
 
+/// Reports from nowhere do not hide one that came a moment early.
+pub async fn the_hopeless_hide_nothing(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    for number in 0..5 {
+        let lost = report(&format!("lost-{number}"), ReportKind::Delivered, EmailId::new(START));
+        assert_eq!(reported(store, lost, at_secs(number)).await, Reported::Unmatched);
+    }
+    let early = Report {
+        email: None,
+        provider_message_id: Some("relay-1".into()),
+        ..report("early", ReportKind::Delivered, EmailId::new(START))
+    };
+    assert_eq!(reported(store, early, at_secs(6)).await, Reported::Unmatched);
+    let id = a_sent_email(store, company).await;
+    assert_eq!(store.rematch(at_secs(7), 2).await, Ok(1));
+    assert_eq!(read(store, company, id).await.status, Status::Delivered);
+}
+
 /// A report may overtake the worker: what the worker says then is late, and nothing moves backwards.
 pub async fn a_report_may_overtake_the_worker(store: &dyn Store) {
     let company = a_company(store, "acme").await;

@@ -244,6 +244,7 @@ macro_rules! store_contract {
                 the_order_of_reports_does_not_matter,
                 a_report_finds_its_email_by_the_providers_id,
                 an_early_report_is_carried_out_later,
+                the_hopeless_hide_nothing,
                 a_report_may_overtake_the_worker,
                 a_held_email_is_released_by_a_report,
                 reports_and_dead_letters,
