@@ -238,7 +238,9 @@ async fn page(
 ) -> Result<Page, Fault> {
     let limit = i64::try_from((places / routes.len()).max(1)).unwrap_or(i64::MAX);
     let mut sql = QueryBuilder::<MySql>::new(PAGE_START);
-    sql.push_bind(after).push(" AND disabled_at IS NULL ORDER BY id LIMIT ").push_bind(limit);
+    sql.push_bind(after)
+        .push(" AND disabled_at IS NULL AND paused_at IS NULL ORDER BY id LIMIT ")
+        .push_bind(limit);
     sql.push(") c CROSS JOIN (");
     // Routes that nobody has, to come to a power of two.
     let filled_up = routes.len().next_power_of_two();

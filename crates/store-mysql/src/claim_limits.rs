@@ -65,7 +65,7 @@ impl Limits {
 
 async fn lock_limits(connection: &mut MySqlConnection, companies: &[&str]) -> Result<Vec<Limits>, Fault> {
     let mut sql = QueryBuilder::<MySql>::new(
-        "SELECT id, concurrency_max, rate_per_sec, disabled_at IS NOT NULL AS is_off
+        "SELECT id, concurrency_max, rate_per_sec, (disabled_at IS NOT NULL OR paused_at IS NOT NULL) AS is_off
          FROM companies FORCE INDEX (PRIMARY) WHERE id IN ",
     );
     push_list(&mut sql, companies.iter().map(|id| (*id).to_owned()));

@@ -1,7 +1,7 @@
 //! Companies and their keys.
 
 use async_trait::async_trait;
-use model::{ApiKey, Company, CompanyId, KeyId, KeyMode, Scope, Timestamp};
+use model::{ApiKey, Company, CompanyId, KeyId, KeyMode, Pause, Scope, Timestamp};
 use sqlx::MySqlConnection;
 use sqlx::mysql::MySqlRow;
 use store::record::damaged;
@@ -32,6 +32,15 @@ impl Companies for MysqlStore {
         updated.await?.ok_or_else(|| taken(&name))
     }
 
+    async fn pause_company(&self, id: CompanyId, pause: Pause) -> Result<bool, StoreError> {
+        self.write((id, pause), |lane, (id, pause)| Box::pin(pause_one(&mut lane.connection, *id, pause)))
+            .await
+    }
+
+    async fn resume_company(&self, id: CompanyId, now: Timestamp) -> Result<bool, StoreError> {
+        self.write((id, now), |lane, &(id, now)| Box::pin(resume_one(&mut lane.connection, id, now))).await
+    }
+
     async fn company(&self, id: CompanyId) -> Result<Option<Company>, StoreError> {
         self.read(id, |connection, id| Box::pin(company_of_id(connection, *id))).await
     }
@@ -39,7 +48,7 @@ impl Companies for MysqlStore {
     async fn company_named(&self, name: &str) -> Result<Option<Company>, StoreError> {
         let find = self.read(name.to_owned(), |connection, name| {
             Box::pin(async move {
-                let sql = "SELECT id, name, settings, created_at, disabled_at FROM companies WHERE name = ?";
+                let sql = "SELECT * FROM companies WHERE name = ?";
                 let row = sqlx::query(sql).bind(name).fetch_optional(connection).await?;
                 Ok(row.as_ref().map(company).transpose()?)
             })
@@ -50,7 +59,7 @@ impl Companies for MysqlStore {
     async fn companies(&self) -> Result<Vec<Company>, StoreError> {
         let list = self.read((), |connection, ()| {
             Box::pin(async move {
-                let sql = "SELECT id, name, settings, created_at, disabled_at FROM companies ORDER BY name";
+                let sql = "SELECT * FROM companies ORDER BY name";
                 let rows = sqlx::query(sql).fetch_all(connection).await?;
                 Ok(rows.iter().map(company).collect::<Result<_, _>>()?)
             })
@@ -99,7 +108,7 @@ fn taken(name: &str) -> StoreError {
 }
 
 async fn company_of_id(connection: &mut MySqlConnection, id: CompanyId) -> Result<Option<Company>, Fault> {
-    let sql = "SELECT id, name, settings, created_at, disabled_at FROM companies WHERE id = ?";
+    let sql = "SELECT * FROM companies WHERE id = ?";
     let row = sqlx::query(sql).bind(id.to_string()).fetch_optional(connection).await?;
     Ok(row.as_ref().map(company).transpose()?)
 }
@@ -143,6 +152,19 @@ async fn update(connection: &mut MySqlConnection, company: &Company) -> Result<O
         Err(fault) if fault.is_duplicate() => Ok(None),
         Err(fault) => Err(fault),
     }
+}
+
+async fn pause_one(connection: &mut MySqlConnection, id: CompanyId, pause: &Pause) -> Result<bool, Fault> {
+    let sql = "UPDATE companies SET paused_at = ?, pause_reason = ? WHERE id = ? AND paused_at IS NULL";
+    let query = sqlx::query(sql).bind(at(pause.at)).bind(&pause.reason).bind(id.to_string());
+    Ok(query.execute(connection).await?.rows_affected() > 0)
+}
+
+async fn resume_one(connection: &mut MySqlConnection, id: CompanyId, now: Timestamp) -> Result<bool, Fault> {
+    let sql = "UPDATE companies SET paused_at = NULL, pause_reason = NULL, resumed_at = ?
+               WHERE id = ? AND paused_at IS NOT NULL";
+    let query = sqlx::query(sql).bind(at(now)).bind(id.to_string());
+    Ok(query.execute(connection).await?.rows_affected() > 0)
 }
 
 /// `false` when the key is there already.
@@ -208,9 +230,15 @@ fn company(row: &MySqlRow) -> Result<Company, StoreError> {
         settings: settings.ok_or_else(|| StoreError::Broken("a company's settings cannot be read".into()))?,
         created_at: moment(row, "created_at")?,
         disabled_at: optional_moment(row, "disabled_at")?,
-        pause: None,
-        resumed_at: None,
+        pause: pause(row)?,
+        resumed_at: optional_moment(row, "resumed_at")?,
     })
+}
+
+fn pause(row: &MySqlRow) -> Result<Option<Pause>, StoreError> {
+    let Some(at) = optional_moment(row, "paused_at")? else { return Ok(None) };
+    let reason: Option<String> = get(row, "pause_reason")?;
+    Ok(Some(Pause { at, reason: reason.unwrap_or_default() }))
 }
 
 fn key(row: &MySqlRow) -> Result<ApiKey, StoreError> {

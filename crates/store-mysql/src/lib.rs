@@ -2,16 +2,18 @@
 //! both: what only one of them has (RETURNING, LATERAL) is not used.
 //!
 //! The hot verbs collect concurrent calls and do them together, a few statements per group (`accept`, `settle`); claims
-//! are in `claim`. Whatever writes does so in a transaction on a connection of its own (`lane`), on a task of the store;
+//! are in `claim`, reports in `feedback`. Whatever writes does so in a transaction on a connection of its own (`lane`), on a task of the store;
 //! questions take a connection of the pool. The roles of the port are in files of their own names.
 //!
-//! Everybody locks in one order: rows of email_queue, then rows of email_outbox, each by id, and the counts last. A row
-//! of the queue is the email's own lock: whoever holds it may trust what the outbox says of an email that waits.
+//! Everybody locks in one order: rows of email_queue, then rows of email_outbox, each by id, then what is kept by address,
+//! then alerts, and the counts last. A row of the queue is the email's own lock: whoever holds it may trust what the
+//! outbox says of an email that waits.
 
 #[cfg(test)]
 extern crate self as store_mysql;
 
 mod accept;
+mod alerts;
 mod claim;
 mod claim_candidates;
 mod claim_limits;
@@ -21,18 +23,24 @@ mod config;
 mod counts;
 mod dead_letters;
 mod error;
+mod failures;
+mod feedback;
 mod intake;
 mod keys;
 mod lane;
 mod lookup;
 mod nodelay;
 mod outbox;
+mod paging;
 mod people;
 mod providers;
 mod recipients;
 mod row;
 mod schema;
 mod settle;
+mod suppressions;
+mod tallies;
+mod templates;
 mod upkeep;
 mod weaknesses;
 
@@ -42,7 +50,7 @@ use std::time::Duration;
 use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
 use sqlx::{Connection as _, Executor as _, MySqlConnection, Row as _};
 use store::group::Group;
-use store::{Accepted, AttemptStart, Begun, Settled, Settlement, StoreError};
+use store::{Accepted, AttemptStart, Begun, ReportArrival, Reported, Settled, Settlement, StoreError};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -62,11 +70,12 @@ pub struct MysqlStore {
     lanes: Lanes,
     claiming: Lanes,
     /// Those of the groups, to be closed after them.
-    group_lanes: [Lanes; 3],
+    group_lanes: [Lanes; 4],
     writes: Arc<Semaphore>,
     accepting: Group<accept::Request, Accepted>,
     beginning: Group<AttemptStart, Begun>,
     settling: Group<Settlement, Settled>,
+    reporting: Group<ReportArrival, Reported>,
     turns: Arc<claim::Turns>,
     /// How far retention has walked, so that what may not go yet is not looked at again and again.
     pruned_to: Mutex<upkeep::Walk>,
@@ -102,12 +111,13 @@ impl MysqlStore {
             .connect_lazy_with(config.options());
         // Each kind of work has connections of its own, which keep its statements prepared.
         let lanes = || Lanes::new(config.options(), server.session());
-        let [accepting, beginning, settling] = [lanes(), lanes(), lanes()];
+        let [accepting, beginning, settling, reporting] = [lanes(), lanes(), lanes(), lanes()];
         Ok(Self {
             accepting: accept::group(accepting.clone(), packet_max),
             beginning: settle::group_of_begins(beginning.clone()),
             settling: settle::group_of_settlements(settling.clone()),
-            group_lanes: [accepting, beginning, settling],
+            reporting: feedback::group(reporting.clone()),
+            group_lanes: [accepting, beginning, settling, reporting],
             pool,
             lanes: lanes(),
             claiming: lanes(),

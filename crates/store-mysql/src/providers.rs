@@ -6,7 +6,7 @@ use model::Timestamp;
 use sqlx::mysql::MySqlRow;
 use sqlx::{MySqlConnection, Row as _};
 use store::starts::{PROVIDER_SECOND, Starts};
-use store::{ProviderNote, Providers, StoreError};
+use store::{ProviderNote, Providers, StartsWish, StoreError};
 
 use crate::MysqlStore;
 use crate::error::Fault;
@@ -22,11 +22,10 @@ const WRITE_NOTE: &str =
     "UPDATE provider_notes SET version = version + 1, note = ? WHERE provider = ? AND version = ?";
 const NOTES: &str = "SELECT provider, version, note FROM provider_notes WHERE version > 0 ORDER BY provider";
 
-/// What is asked for a provider.
-struct Wish {
+/// What is asked of a provider.
+struct Asked {
     provider: String,
-    wanted: u32,
-    per_sec: u32,
+    wish: StartsWish,
     now: Timestamp,
 }
 
@@ -39,15 +38,9 @@ struct Note {
 
 #[async_trait]
 impl Providers for MysqlStore {
-    async fn take_starts(
-        &self,
-        provider: &str,
-        wanted: u32,
-        per_sec: u32,
-        now: Timestamp,
-    ) -> Result<u32, StoreError> {
-        let wish = Wish { provider: provider.to_owned(), wanted, per_sec, now };
-        self.write_at_once(wish, |lane, wish| Box::pin(take_starts(&mut lane.connection, wish))).await
+    async fn take_starts(&self, provider: &str, wish: StartsWish, now: Timestamp) -> Result<u32, StoreError> {
+        let asked = Asked { provider: provider.to_owned(), wish, now };
+        self.write_at_once(asked, |lane, asked| Box::pin(take_starts(&mut lane.connection, asked))).await
     }
 
     async fn provider_notes(&self) -> Result<Vec<ProviderNote>, StoreError> {
@@ -70,13 +63,13 @@ impl Providers for MysqlStore {
     }
 }
 
-async fn take_starts(connection: &mut MySqlConnection, wish: &Wish) -> Result<u32, Fault> {
-    let text = lock_starts(connection, &wish.provider).await?;
-    let mut starts = Starts::recent(&text, wish.now, PROVIDER_SECOND);
-    let taken = wish.wanted.min(wish.per_sec.saturating_sub(starts.count()));
+async fn take_starts(connection: &mut MySqlConnection, asked: &Asked) -> Result<u32, Fault> {
+    let text = lock_starts(connection, &asked.provider).await?;
+    let mut starts = Starts::recent(&text, asked.now, PROVIDER_SECOND);
+    let taken = asked.wish.granted(starts.count());
     if taken > 0 {
-        starts.add(wish.now, taken);
-        sqlx::query(WRITE_STARTS).bind(starts.encode()).bind(&wish.provider).execute(connection).await?;
+        starts.add(asked.now, taken);
+        sqlx::query(WRITE_STARTS).bind(starts.encode()).bind(&asked.provider).execute(connection).await?;
     }
     Ok(taken)
 }

@@ -3,18 +3,22 @@
 use async_trait::async_trait;
 use model::{Address, CompanyId, Content, EmailId, Event, EventKind, RecipientId, Status, Timestamp};
 use sqlx::{MySqlConnection, Row as _};
+use store::consequence::subject_of;
 use store::detail::Detail;
 use store::erasure::{self, ERASED_ADDRESS, ERASED_SUBJECT};
 use store::record::damaged;
-use store::{Erased, RecipientRecord, Recipients, StoreError, content_codec};
+use store::{Cursor, Erased, Page, RecipientRecord, Recipients, StoreError, content_codec};
 
 use crate::error::Fault;
 use crate::lane::Lane;
 use crate::row::{self, at, get, optional_moment, parsed};
-use crate::{MysqlStore, outbox};
+use crate::{MysqlStore, outbox, tallies};
 
 /// How many emails that seem to name a person are looked at with one statement.
 const LOOKED_AT: u32 = 200;
+
+/// Behind every id.
+const END_OF_IDS: &str = "g";
 
 #[async_trait]
 impl Recipients for MysqlStore {
@@ -25,6 +29,26 @@ impl Recipients for MysqlStore {
     ) -> Result<Option<RecipientRecord>, StoreError> {
         self.read((company, id), |connection, &(company, id)| Box::pin(recipient(connection, company, id)))
             .await
+    }
+
+    async fn recipients(
+        &self,
+        company: CompanyId,
+        after: Option<&Cursor>,
+        limit: u32,
+    ) -> Result<Page<RecipientRecord>, StoreError> {
+        let before = match after {
+            None => END_OF_IDS.to_owned(),
+            Some(cursor) => match cursor.0.parse::<RecipientId>() {
+                Ok(id) => id.to_string(),
+                // A cursor that is none of ours ends the list.
+                Err(_) => return Ok(Page { items: Vec::new(), next: None }),
+            },
+        };
+        let list = self.read((company, before, limit), |connection, (company, before, limit)| {
+            Box::pin(list(connection, *company, before, *limit))
+        });
+        list.await
     }
 
     async fn erase(
@@ -54,6 +78,29 @@ async fn recipient(
         external_id: get(&row, "external_id")?,
         deleted_at: optional_moment(&row, "deleted_at")?,
     }))
+}
+
+async fn list(
+    connection: &mut MySqlConnection,
+    company: CompanyId,
+    before: &str,
+    limit: u32,
+) -> Result<Page<RecipientRecord>, Fault> {
+    let sql = "SELECT id, email, external_id FROM recipients FORCE INDEX (recipients_by_company)
+               WHERE company_id = ? AND deleted_at IS NULL AND id < ? ORDER BY id DESC LIMIT ?";
+    let query = sqlx::query(sql).bind(company.to_string()).bind(before).bind(limit);
+    let mut items = Vec::new();
+    for row in query.fetch_all(connection).await? {
+        items.push(RecipientRecord {
+            id: parsed(&row, "id")?,
+            email: Address::trusted(get(&row, "email")?),
+            external_id: get(&row, "external_id")?,
+            deleted_at: None,
+        });
+    }
+    let last = items.last().filter(|_| items.len() == limit as usize);
+    let next = last.map(|record| Cursor(record.id.to_string()));
+    Ok(Page { items, next })
 }
 
 /// Who is to be forgotten, by whom and when.
@@ -86,7 +133,23 @@ async fn erase(lane: &mut Lane, person: &Person, limit: u32) -> Result<Erased, F
     .execute(&mut lane.connection)
     .await?;
     erased.recipients = changed.rows_affected();
+    erase_traces(&mut lane.connection, person).await?;
     Ok(erased)
+}
+
+/// What is kept by address besides the emails. That somebody is not to be written to stays known.
+async fn erase_traces(connection: &mut MySqlConnection, person: &Person) -> Result<(), Fault> {
+    let (company, address) = (person.company.to_string(), subject_of(&person.address));
+    for sql in [
+        "DELETE FROM address_failures WHERE company_id = ? AND address = ?",
+        "DELETE FROM problems WHERE company_id = ? AND address = ?",
+    ] {
+        sqlx::query(sql).bind(&company).bind(&address).execute(&mut *connection).await?;
+    }
+    let sql = "DELETE FROM alerts WHERE company_id = ? AND (subject = ? OR address = ?)";
+    let query = sqlx::query(sql).bind(&company).bind(&address).bind(&address);
+    query.execute(&mut *connection).await?;
+    tallies::forget(connection, person.company, &address).await
 }
 
 /// Emails to the address, then those that name it among their copies or as where answers go.
@@ -167,6 +230,12 @@ async fn erase_from(lane: &mut Lane, person: &Person, id: EmailId) -> Result<boo
         let sql = "DELETE FROM contents WHERE email_id = ?";
         sqlx::query(sql).bind(id.to_string()).execute(&mut *connection).await?;
     }
+    // The providers' words name the person.
+    let sql = "UPDATE reports SET payload = '' WHERE email_id = ?";
+    sqlx::query(sql).bind(id.to_string()).execute(&mut *connection).await?;
+    let sql = "DELETE FROM recipient_states WHERE email_id = ? AND address = ?";
+    let query = sqlx::query(sql).bind(id.to_string()).bind(person.address.expose());
+    query.execute(&mut *connection).await?;
     let detail = erasure::without(&detail, &person.address, is_to).encode();
     let sql = "UPDATE email_outbox SET detail = ? WHERE id = ?";
     sqlx::query(sql).bind(detail).bind(id.to_string()).execute(connection).await?;

@@ -11,6 +11,7 @@ use store::detail::Detail;
 use store::record::{Record, damaged};
 
 use crate::error::{Fault, from_sqlx};
+use crate::tallies;
 
 /// What `record` reads of email_outbox, as `o`; it also wants `due_at` and `lease_until`, which are in email_queue.
 pub const COLUMNS: &str = "o.id, o.company_id, o.status, o.version, o.fence, o.priority, o.expires_at, o.at_provider, \
@@ -162,13 +163,22 @@ pub fn filled_up<T: Clone>(mut values: Vec<T>) -> Vec<T> {
     values
 }
 
-/// Adds lines of history, each email's in the order given.
+/// Adds lines of history, each email's in the order given, and notes what is counted of them.
 pub async fn add_events<'e>(
     connection: &mut MySqlConnection,
     events: impl IntoIterator<Item = (EmailId, &'e Event)>,
 ) -> Result<(), Fault> {
-    let rows: Vec<(EmailId, &Event)> = events.into_iter().collect();
-    for rows in portions(&rows) {
+    let events: Vec<(EmailId, &Event)> = events.into_iter().collect();
+    add_uncounted(connection, &events).await?;
+    tallies::note(connection, &events).await
+}
+
+/// The same by one who notes himself what is counted.
+pub async fn add_uncounted(
+    connection: &mut MySqlConnection,
+    events: &[(EmailId, &Event)],
+) -> Result<(), Fault> {
+    for rows in portions(events) {
         let mut sql =
             QueryBuilder::<MySql>::new("INSERT INTO events (email_id, type, created_at, metadata) ");
         sql.push_values(rows, |mut row, (id, event)| {

@@ -8,11 +8,15 @@ use store::StoreError;
 use crate::error::{Fault, from_sqlx, number_of};
 
 /// Numbered, embedded, never edited once released.
-const MIGRATIONS: &[&str] =
-    &[include_str!("../migrations/0001_init.sql"), include_str!("../migrations/0002_routes.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../migrations/0001_init.sql"),
+    include_str!("../migrations/0002_routes.sql"),
+    include_str!("../migrations/0003_feedback.sql"),
+];
 
-/// "Duplicate column name": somebody who was killed before writing the migration's number has added it.
-const COLUMN_IS_THERE: u16 = 1060;
+/// "Duplicate column name", "duplicate key name": somebody who was killed before writing the migration's number has
+/// added it.
+const IS_THERE: [u16; 2] = [1060, 1061];
 
 /// How long a process waits for another one that migrates, in seconds.
 const LOCK_WAIT_SECS: i32 = 600;
@@ -137,11 +141,11 @@ fn statements(migration: &str, server: Server) -> Vec<String> {
         .collect()
 }
 
-/// Statements that add columns cannot say "if not there" on MySQL. They are done as a whole or not at all, so that one
-/// column which is there already means that all of the statement was done.
+/// Statements that add columns or indexes cannot say "if not there" on MySQL. They are done as a whole or not at all, so
+/// that one of them which is there already means that all of the statement was done.
 async fn change(connection: &mut MySqlConnection, sql: &str) -> Result<(), StoreError> {
     match sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await {
-        Err(error) if number_of(&error) == Some(COLUMN_IS_THERE) => Ok(()),
+        Err(error) if number_of(&error).is_some_and(|number| IS_THERE.contains(&number)) => Ok(()),
         changed => changed.map(|_| ()).map_err(from_sqlx),
     }
 }
@@ -223,8 +227,8 @@ mod tests {
                     ["CREATE TABLE IF NOT EXISTS ", "CREATE OR REPLACE SQL SECURITY INVOKER VIEW "];
                 let is_repeatable = repeatable.iter().any(|start| statement.starts_with(start));
                 // Fails when it is done again, before it has changed anything.
-                let adds_columns = statement.starts_with("ALTER TABLE ") && statement.contains("ADD COLUMN ");
-                assert!(is_repeatable || adds_columns, "{statement}");
+                let adds = statement.contains("ADD COLUMN ") || statement.contains("ADD INDEX ");
+                assert!(is_repeatable || (statement.starts_with("ALTER TABLE ") && adds), "{statement}");
             }
         }
     }

@@ -1,19 +1,23 @@
 //! From the start of an attempt to its recorded end: concurrent ones are written together, each guarded by status, fence
 //! and version.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use model::attempt::LostLease;
-use model::{EmailId, Event, Failure, Guard, Status, Timestamp, WorkerId};
+use model::{Address, EmailId, Event, Failure, Guard, Status, Timestamp, Verdict, WorkerId};
 use sqlx::{MySql, MySqlConnection, QueryBuilder};
 use store::change::{Change, late_result};
+use store::consequence::counts_against_address;
 use store::group::{Group, GroupSize};
+use store::record::Record;
 use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
 
 use crate::error::Fault;
+use crate::failures::{self, Failed};
 use crate::lane::{Lane, Lanes};
 use crate::row::{self, at, get, ids, optional_millis, parsed, portions, push_list};
+use crate::tallies::{Notes, Subject};
 use crate::{MysqlStore, outbox};
 
 /// Two each, so that one group is sent while another waits for the disk. As many wait as workers can have in hand.
@@ -117,6 +121,7 @@ struct Leased {
     unfinished_starts: u32,
     lease_until: Option<Timestamp>,
     route: String,
+    subject: Subject,
 }
 
 impl Leased {
@@ -138,6 +143,10 @@ struct Changes {
     events: Vec<(EmailId, Event)>,
     /// Reports that came too late, by the number of their event.
     late: Vec<(EmailId, usize)>,
+    /// What is counted of the events.
+    notes: Notes,
+    /// Given up for a reason that says something of the address: the code and when.
+    given_up: BTreeMap<EmailId, (String, Timestamp)>,
 }
 
 async fn settle(
@@ -177,7 +186,8 @@ async fn lock_leased(
     emails: &[EmailId],
 ) -> Result<HashMap<EmailId, Leased>, Fault> {
     let mut sql = QueryBuilder::<MySql>::new(
-        "SELECT o.id, o.status, o.fence, o.version, o.attempts, o.unfinished_starts, o.route, q.lease_until
+        "SELECT o.id, o.status, o.fence, o.version, o.attempts, o.unfinished_starts, o.route, q.lease_until,
+                o.company_id, o.mode, o.entity_id, o.to_email
          FROM email_queue q FORCE INDEX (PRIMARY) STRAIGHT_JOIN email_outbox o ON o.id = q.email_id
          WHERE q.email_id IN ",
     );
@@ -193,6 +203,7 @@ async fn lock_leased(
             unfinished_starts: get(&row, "unfinished_starts")?,
             lease_until: optional_millis(&row, "lease_until")?,
             route: get(&row, "route")?,
+            subject: Subject::read(&row)?,
         };
         leased.insert(parsed(&row, "id")?, found);
     }
@@ -226,7 +237,15 @@ impl Changes {
             Some(due_at) => self.waiting.push(Again { id, route: route.to_owned(), due_at }),
             None => self.ended.push(id),
         }
-        self.events.extend(settlement.events.iter().map(|event| (id, event.clone())));
+        for event in &settlement.events {
+            self.notes.add(&leased.subject, event);
+            self.events.push((id, event.clone()));
+        }
+        if let Verdict::Fail { failure, .. } = &settlement.verdict
+            && counts_against_address(failure)
+        {
+            self.given_up.insert(id, (failure.code.as_str().to_owned(), settlement.now));
+        }
     }
 
     fn refuse(&mut self, settlement: &Settlement) {
@@ -253,8 +272,36 @@ impl Changes {
                 self.events.remove(*number);
             }
         }
-        row::add_events(connection, self.events.iter().map(|(id, event)| (*id, event))).await
+        let events: Vec<(EmailId, &Event)> = self.events.iter().map(|(id, event)| (*id, event)).collect();
+        row::add_uncounted(connection, &events).await?;
+        self.notes.write(connection).await?;
+        count_failed(connection, self.given_up).await
     }
+}
+
+/// What was given up counts against its address, unless it is an alert of ours.
+async fn count_failed(
+    connection: &mut MySqlConnection,
+    mut given_up: BTreeMap<EmailId, (String, Timestamp)>,
+) -> Result<(), Fault> {
+    if given_up.is_empty() {
+        return Ok(());
+    }
+    let mut sql = QueryBuilder::<MySql>::new(format!(
+        "SELECT {}, CAST(NULL AS SIGNED) AS due_at, CAST(NULL AS SIGNED) AS lease_until
+         FROM email_outbox o FORCE INDEX (PRIMARY) WHERE o.id IN ",
+        row::COLUMNS
+    ));
+    push_list(&mut sql, given_up.keys().map(EmailId::to_string));
+    let rows = sql.build().fetch_all(&mut *connection).await?;
+    let records: Vec<Record> = rows.iter().map(row::record).collect::<Result<_, _>>()?;
+    let mut failed = Vec::with_capacity(records.len());
+    for record in records.iter().filter(|record| !record.detail.wishes.is_alert) {
+        if let Some((code, now)) = given_up.remove(&record.id) {
+            failed.push(Failed { record, address: Address::trusted(record.to_email.clone()), code, now });
+        }
+    }
+    failures::count(connection, &failed).await
 }
 
 /// A settled email as it is written; what is `None` stays as it is, but for `dead_at`.

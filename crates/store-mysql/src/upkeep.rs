@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use model::alert::FAILURES_WITHIN;
 use model::{EmailId, Status, Timestamp, WorkerId};
 use sqlx::mysql::MySqlRow;
 use sqlx::{MySql, MySqlConnection, QueryBuilder, Row as _};
@@ -99,6 +100,7 @@ impl Upkeep for MysqlStore {
         self.accepting.close().await;
         self.beginning.close().await;
         self.settling.close().await;
+        self.reporting.close().await;
         self.writes.close();
         for lanes in self.group_lanes.iter().chain([&self.claiming, &self.lanes]) {
             lanes.close().await;
@@ -160,6 +162,7 @@ async fn prune(lane: &mut Lane, pruning: &Pruning) -> Result<(Pruned, Walk), Fau
         dead_letters: forget_dead_letters(lane, now.minus(retention.dead_letters), limit).await?,
         idempotency_keys: delete_keys(&mut lane.connection, now, limit).await?,
     };
+    prune_traces(&mut lane.connection, retention, now, limit).await?;
     Ok((pruned, walk))
 }
 
@@ -211,6 +214,26 @@ async fn oldest(
 async fn delete_keys(connection: &mut MySqlConnection, now: Timestamp, limit: u32) -> Result<u64, Fault> {
     let sql = "DELETE FROM idempotency_keys WHERE keep_until <= ? ORDER BY keep_until LIMIT ?";
     Ok(sqlx::query(sql).bind(now.millis()).bind(limit).execute(connection).await?.rows_affected())
+}
+
+/// What is kept beside the emails, for no longer than they are; failures for as long as they count.
+async fn prune_traces(
+    connection: &mut MySqlConnection,
+    retention: &Retention,
+    now: Timestamp,
+    limit: u32,
+) -> Result<(), Fault> {
+    let sql = "DELETE FROM address_failures WHERE at <= ? ORDER BY at LIMIT ?";
+    let counted = now.minus(FAILURES_WITHIN).millis();
+    sqlx::query(sql).bind(counted).bind(limit).execute(&mut *connection).await?;
+    for sql in [
+        "DELETE FROM reports WHERE unmatched_since <= ? ORDER BY unmatched_since LIMIT ?",
+        "DELETE FROM alerts WHERE created_at <= ? ORDER BY created_at LIMIT ?",
+    ] {
+        let old = at(now.minus(retention.emails));
+        sqlx::query(sql).bind(old).bind(limit).execute(&mut *connection).await?;
+    }
+    Ok(())
 }
 
 struct Old {
@@ -268,6 +291,8 @@ async fn delete_emails(lane: &mut Lane, emails: &[EmailId]) -> Result<u64, Fault
         "DELETE FROM contents WHERE email_id IN ",
         "DELETE FROM events WHERE email_id IN ",
         "DELETE FROM email_tags WHERE email_id IN ",
+        "DELETE FROM reports WHERE email_id IN ",
+        "DELETE FROM recipient_states WHERE email_id IN ",
         "DELETE FROM email_outbox WHERE id IN ",
     ] {
         delete(connection, sql, &over).await?;
