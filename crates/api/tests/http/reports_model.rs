@@ -247,9 +247,10 @@ async fn two_thousand_reports_end_as_the_model_says() {
     check(2_000, 300, 7).await;
 }
 
-/// The same at size: `cargo nextest run -p api --run-ignored all -E 'test(hundred_thousand)'`.
+/// The same at size: `cargo nextest run -p api --run-ignored all -E 'test(hundred_thousand)'`. The name begins with
+/// `process_` like those of other tests that load the machine: they run one at a time and may take longer.
 #[tokio::test]
 #[ignore = "takes minutes"]
-async fn a_hundred_thousand_reports_end_as_the_model_says() {
+async fn process_hundred_thousand_reports_end_as_the_model_says() {
     check(100_000, 10_000, 11).await;
 }

@@ -189,6 +189,8 @@ async fn forged_messages_of_sns_are_refused() {
     }
     let asked = stage.web.asked();
     assert!(asked.iter().all(|url| url.starts_with("https://sns.test:8443/")), "{asked:?}");
+    stage.send(&with_key(&at(strange_url))).await;
+    assert_eq!(stage.web.asked(), [strange_url], "a certificate that is refused is not kept");
     assert_eq!(stage.status(id).await, "SENT", "nothing was applied");
     assert_eq!(stage.result(&good).await, "applied", "and no id was used up");
 }
