@@ -108,7 +108,7 @@ fn api_state(
         admin_token: config.admin_token.clone(),
         requests_per_sec: config.limits.requests_per_sec,
         attachments_bytes_max: config.limits.attachments_bytes_max,
-        webhooks: wire::webhooks(config)?,
+        webhooks: wire::webhooks(config),
         ..ApiSettings::default()
     };
     Ok(ApiState::new(Desk { gateway, documents }, settings, Arc::new(move || metrics.render())))

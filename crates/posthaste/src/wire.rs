@@ -221,7 +221,7 @@ async fn reach_ses(provider: &SesProvider, senders: &[Address]) -> anyhow::Resul
 }
 
 /// Which providers report here and why they are believed.
-pub fn webhooks(config: &Config) -> anyhow::Result<Webhooks> {
+pub fn webhooks(config: &Config) -> Webhooks {
     let settings = &config.webhooks;
     let secrets = |name: &String| settings.secrets.get(name).cloned().unwrap_or_default();
     let source = |(name, choice): (&String, &ProviderChoice)| match choice {
@@ -233,7 +233,7 @@ pub fn webhooks(config: &Config) -> anyhow::Result<Webhooks> {
         }
         ProviderChoice::Capture(_) | ProviderChoice::Smtp(_) => None,
     };
-    Ok(Webhooks::new(config.providers.iter().filter_map(source), Arc::new(fetch::WebFetch::new()?)))
+    Webhooks::new(config.providers.iter().filter_map(source), Arc::new(fetch::WebFetch::default()))
 }
 
 fn settings(config: &Config) -> Settings {

@@ -6,24 +6,30 @@ use std::time::Duration;
 use api::{Fetch, NotFetched};
 use async_trait::async_trait;
 use bytes::Bytes;
+use tokio::sync::OnceCell;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// A certificate has two kilobytes; a confirmation is answered with a few lines.
 const BYTES_MAX: usize = 64 * 1024;
 
+/// Its client is made when it is first needed: it holds the machine's certificates, which take up megabytes.
+#[derive(Default)]
 pub struct WebFetch {
-    client: reqwest::Client,
+    client: OnceCell<reqwest::Client>,
 }
 
 impl WebFetch {
-    pub fn new() -> anyhow::Result<Self> {
-        let client = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .timeout(TIMEOUT)
-            .no_proxy()
-            .user_agent(concat!("posthaste/", env!("CARGO_PKG_VERSION")))
-            .build()?;
-        Ok(Self { client })
+    async fn client(&self) -> Result<&reqwest::Client, NotFetched> {
+        let make = || async {
+            reqwest::Client::builder()
+                .redirect(reqwest::redirect::Policy::none())
+                .timeout(TIMEOUT)
+                .no_proxy()
+                .user_agent(concat!("posthaste/", env!("CARGO_PKG_VERSION")))
+                .build()
+                .map_err(|error| NotFetched(error.to_string()))
+        };
+        self.client.get_or_try_init(make).await
     }
 }
 
@@ -31,7 +37,7 @@ impl WebFetch {
 impl Fetch for WebFetch {
     async fn get(&self, url: &str) -> Result<Bytes, NotFetched> {
         let failed = |error: reqwest::Error| NotFetched(error.without_url().to_string());
-        let mut response = self.client.get(url).send().await.map_err(failed)?;
+        let mut response = self.client().await?.get(url).send().await.map_err(failed)?;
         if !response.status().is_success() {
             return Err(NotFetched(format!("it answered {}", response.status().as_u16())));
         }
