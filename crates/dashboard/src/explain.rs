@@ -197,7 +197,13 @@ mod tests {
                 "main takes no emails now: SES_SERVICE_UNAVAILABLE",
             ),
             ("another works", &json!({}), &plain, &[resting.clone(), working.clone()], "waits for a worker"),
-            ("not on its route", &json!({}), &only_main, &[resting, working], "takes no emails now"),
+            (
+                "not on its route",
+                &json!({}),
+                &only_main,
+                &[resting.clone(), working.clone()],
+                "takes no emails now",
+            ),
         ];
         for (case, changes, company, providers, expected) in cases {
             let words = told(Status::Enqueued, (*changes).clone(), company, providers);

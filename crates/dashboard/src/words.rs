@@ -163,8 +163,9 @@ pub fn metadata(metadata: &Map<String, Value>) -> (Vec<String>, Vec<(String, Str
     }
     let took = take("durationMs").and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
     told.extend(took.map(|took| format!("The provider took {}.", duration(took))));
-    // Said by the event itself.
+    // Said by the event itself, and by the code.
     take("willRetry");
+    take("errorCategory");
     let rest = rest.iter().map(|(name, value)| (name.clone(), plain(value))).collect();
     (told, rest)
 }

@@ -5,6 +5,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::{done, notice, pager, refused, rows, text};
 use crate::fields::{Fields, Query};
@@ -31,7 +32,7 @@ pub async fn list(at: At, Query(query): Query) -> Response {
     let main = html! {
         h1 { "Dead letters" }
         (notice(&query))
-        p.soft { "Emails that were given up for good. They are kept for a week and can be sent again until then." }
+        p.soft { "Emails that were given up for good. They can be sent again" (kept_for(rows(&answer))) "." }
         @if !answer.is_fine() { (problem(&answer)) }
         @if groups.is_empty() {
             p.empty { "None. That is how it should be." }
@@ -43,6 +44,12 @@ pub async fn list(at: At, Query(query): Query) -> Response {
         }
     };
     page(&at, Tab::DeadLetters, "Dead letters", &main)
+}
+
+/// For how long, as the dead letters themselves say.
+fn kept_for(letters: &[Value]) -> String {
+    let kept = letters.first().and_then(|letter| letter["ttl"].as_u64()).map(Duration::from_millis);
+    kept.map(|kept| format!(" for {}", words::duration(kept))).unwrap_or_default()
 }
 
 /// The codes of the newest hundred, each counted over all.

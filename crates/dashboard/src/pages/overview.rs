@@ -59,6 +59,7 @@ pub async fn show(at: At, Query(query): Query) -> Response {
     let of_day = |status: Status| {
         with_query(&at.place.path("/emails"), &[("status", status.as_str()), ("since", &today)])
     };
+    let today_path = with_query(&at.place.path("/emails"), &[("since", &today)]);
     let bad = |count: Count| if count.is_some() { "bad" } else { "" };
     let main = html! {
         h1 { "Overview" }
@@ -70,8 +71,7 @@ pub async fn show(at: At, Query(query): Query) -> Response {
             (tile("To be retried", &retries.words(), Some(&emails(Status::RetryScheduled)), if retries.is_some() { "warn" } else { "" }))
             (tile("In flight", &processing.words(), Some(&emails(Status::Processing)), ""))
             (tile("Dead letters", &dead.words(), Some(&at.place.path("/dead-letters")), bad(dead)))
-            (tile("Sent today", &sent.plus(delivered).plus(bounced).words(), Some(&of_day(Status::Sent)), ""))
-            (tile("Delivered today", &delivered.words(), Some(&of_day(Status::Delivered)), "good"))
+            (tile("Sent today", &sent.plus(delivered).plus(bounced).words(), Some(&today_path), ""))
             (tile("Bounced today", &bounced.words(), Some(&of_day(Status::Bounced)), bad(bounced)))
         }
         p.soft { "Today is since midnight UTC, by when an email was accepted." }

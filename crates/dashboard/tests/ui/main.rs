@@ -1,0 +1,6 @@
+//! The dashboard over its router, with a store in memory: what pages show, and whom they refuse.
+
+mod gateway;
+mod pages;
+mod safety;
+mod world;
