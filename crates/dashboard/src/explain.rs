@@ -24,21 +24,21 @@ pub fn explain(status: Status, facts: &Facts<'_>) -> Explanation {
     let email = facts.email;
     let text = |name: &str| email[name].as_str().unwrap_or_default();
     let provider = email["provider"].as_str().unwrap_or("The provider");
-    let ending = "Nothing: this is its end.";
+    let ending = "nothing, this is its end.";
     let (why, next) = match status {
         Status::Accepted => (
             "It was stored as handed in, and its content is still to be checked.".to_owned(),
-            "A worker checks it and lets it into the queue.".to_owned(),
+            "a worker checks it and lets it into the queue.".to_owned(),
         ),
         Status::Enqueued | Status::RetryScheduled => return waiting(facts),
         Status::Processing => (
             format!("A worker holds it for attempt {}{}.", email["attempts"], at_provider(facts)),
-            "The provider has 30 seconds to answer. Should the worker have died, another one takes over."
+            "the provider has 30 seconds to answer. Should the worker have died, another one takes over."
                 .to_owned(),
         ),
         Status::Sent => (
             format!("{provider} took it."),
-            "If the provider reports a delivery, a bounce or a complaint, it is recorded here.".to_owned(),
+            "if the provider reports a delivery, a bounce or a complaint, it is recorded here.".to_owned(),
         ),
         Status::Failed => (
             format!(
@@ -46,7 +46,7 @@ pub fn explain(status: Status, facts: &Facts<'_>) -> Explanation {
                 count(email["attempts"].as_u64().unwrap_or(0), "attempt"),
                 failure(email).unwrap_or_else(|| "no reason was recorded".to_owned())
             ),
-            "Nothing, unless it is sent again. Dead letters are kept for a while, then removed.".to_owned(),
+            "nothing, unless it is sent again. Dead letters are kept for a while, then removed.".to_owned(),
         ),
         Status::Delivered => (format!("{provider} reported it delivered."), ending.to_owned()),
         Status::Bounced => {
@@ -72,19 +72,19 @@ fn waiting(facts: &Facts<'_>) -> Explanation {
     if due_at >= Timestamp::NEVER {
         return told(
             "Nobody knows whether the provider took the last attempt, and a second copy must not be risked.",
-            "It waits for the provider's report, or for a person: Retry sends it again.".to_owned(),
+            "it waits for the provider's report, or for a person: Retry sends it again.".to_owned(),
         );
     }
     if facts.company["disabled"] == true {
         return told(
             "Its company is switched off.",
-            "It is sent when the company is switched on again, unless it expires before.".to_owned(),
+            "it is sent when the company is switched on again, unless it expires before.".to_owned(),
         );
     }
     if let Some(reason) = facts.company["paused"]["reason"].as_str() {
         return told(
             &format!("Its company is paused: {}.", reason.trim_end_matches('.')),
-            "It is sent when a person lets the company go on, unless it expires before.".to_owned(),
+            "it is sent when a person lets the company go on, unless it expires before.".to_owned(),
         );
     }
     let give_up = time(&email["expiresAt"])
@@ -97,13 +97,13 @@ fn waiting(facts: &Facts<'_>) -> Explanation {
             (None, Some(at)) => format!("It is scheduled for {}.", exact_with_distance(at, now)),
             (None, None) => "It is not due yet.".to_owned(),
         };
-        return told(&why, format!("It is tried {}.{give_up}", exact_with_distance(due_at, now)));
+        return told(&why, format!("it is tried {}.{give_up}", exact_with_distance(due_at, now)));
     }
     if let Some(resting) = standstill(facts) {
         let code = resting["breaker"]["code"].as_str().unwrap_or("no reason known");
         let name = resting["name"].as_str().unwrap_or_default();
         let look = time(&resting["breaker"]["nextProbeAt"]).map(|at| exact_with_distance(at, now));
-        let next = look.map_or_else(String::new, |look| format!("The provider is looked at again {look}."));
+        let next = look.map_or_else(String::new, |look| format!("the provider is looked at again {look}."));
         return told(
             &format!(
                 "It is due, but the provider {name} takes no emails now: {code}. This costs it no attempt."
@@ -111,7 +111,7 @@ fn waiting(facts: &Facts<'_>) -> Explanation {
             format!("{next}{give_up}"),
         );
     }
-    told("It is due and waits for a worker.", format!("It is sent as soon as a worker is free.{give_up}"))
+    told("It is due and waits for a worker.", format!("it is sent as soon as a worker is free.{give_up}"))
 }
 
 /// A resting provider, where all those the email may take are resting. Without a route of its own the company's default
@@ -183,7 +183,7 @@ mod tests {
                 &failed,
                 &plain,
                 &[],
-                "failed with SMTP_TRANSIENT_450 (try later). | It is tried 2026-01-01 00:01:30 UTC (in 30 s)",
+                "failed with SMTP_TRANSIENT_450 (try later). | it is tried 2026-01-01 00:01:30 UTC (in 30 s)",
             ),
             ("held", &held, &plain, &[], "second copy must not be risked"),
             ("scheduled", &scheduled, &plain, &[], "scheduled for 2026-01-01 00:01:30"),

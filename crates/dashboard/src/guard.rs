@@ -4,6 +4,7 @@
 //! has for the operator.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use api::Peer;
 use api::inside::is_local;
@@ -13,6 +14,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
+use tokio::time::timeout;
 
 use crate::fields::Fields;
 use crate::layout;
@@ -22,6 +24,8 @@ use crate::state::Ui;
 pub const COOKIE: &str = "posthaste_session";
 /// A form holds an address and a reason.
 const FORM_BYTES_MAX: usize = 64 * 1024;
+/// A form that is not there by then is given up.
+const FORM_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Nothing from elsewhere, no inline code. Styles and scripts are files of ours, forms come back to us, and the only
 /// frame is the preview of an email, which has a policy of its own.
@@ -119,8 +123,8 @@ async fn ours(ui: &Ui, session: Option<&str>, request: Request) -> Result<(Field
         return Err(refuse(ui, "Sent from elsewhere", "This form was sent by a page of another site."));
     }
     let (parts, body) = request.into_parts();
-    let Ok(body) = to_bytes(body, FORM_BYTES_MAX).await else {
-        return Err(refuse(ui, "Too large", "This form holds more than it may."));
+    let Ok(Ok(body)) = timeout(FORM_TIMEOUT, to_bytes(body, FORM_BYTES_MAX)).await else {
+        return Err(refuse(ui, "Not taken", "This form holds more than it may, or came too slowly."));
     };
     let fields = Fields::parse(&body);
     if !ui.sessions.is_form_token(session, fields.get("csrf").unwrap_or_default()) {

@@ -162,7 +162,7 @@ pub fn metadata(metadata: &Map<String, Value>) -> (Vec<String>, Vec<(String, Str
         _ => {}
     }
     let took = take("durationMs").and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
-    told.extend(took.map(|took| format!("The provider took {}.", duration(took))));
+    told.extend(took.map(|took| format!("The answer came after {}.", duration(took))));
     // Said by the event itself, and by the code.
     take("willRetry");
     take("errorCategory");

@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use model::EmailId;
 use serde_json::Value;
 
-use super::text;
+use super::{rows, text};
 use crate::layout;
 use crate::links::with_query;
 use crate::visit::At;
@@ -99,7 +99,9 @@ async fn text_tab(at: &At, id: EmailId) -> Markup {
 }
 
 async fn source_tab(at: &At, id: EmailId, email: &Value) -> Markup {
-    let answer = at.get(&format!("/v1/emails/{id}/content?format=eml")).await;
+    let (message_path, reports_path) =
+        (format!("/v1/emails/{id}/content?format=eml"), format!("/v1/admin/emails/{id}/reports"));
+    let (answer, reports) = tokio::join!(at.get(&message_path), at.visit.get(&reports_path));
     let shown = &answer.bytes[..answer.bytes.len().min(SOURCE_BYTES_SHOWN_MAX)];
     let json = serde_json::to_string_pretty(email).unwrap_or_default();
     html! {
@@ -108,9 +110,19 @@ async fn source_tab(at: &At, id: EmailId, email: &Value) -> Markup {
             pre.source tabindex="0" { (String::from_utf8_lossy(shown)) }
             @if shown.len() < answer.bytes.len() { p.soft { "The rest is in the download." } }
         } @else { (layout::problem(&answer)) }
+        @if !rows(&reports).is_empty() {
+            h3 { "What the provider reported" }
+            @for report in rows(&reports) { pre.source tabindex="0" { (pretty(text(report, "payload"))) } }
+        }
         h3 { "The email in the API" }
         pre.source tabindex="0" { (json) }
     }
+}
+
+/// A report with its lines apart, where it is JSON.
+fn pretty(payload: &str) -> String {
+    let parsed = serde_json::from_str::<Value>(payload).ok();
+    parsed.and_then(|value| serde_json::to_string_pretty(&value).ok()).unwrap_or_else(|| payload.to_owned())
 }
 
 /// The html itself, as it was sent. The only answer that is not made by maud, and the policy makes it harmless.

@@ -113,7 +113,7 @@ fn head(at: &At, status: Status, email: &Value) -> Markup {
             (actions(at, status, email))
         }
         dl.facts {
-            div { dt { "To" } dd {
+            div.wide { dt { "To" } dd {
                 a href=(crate::links::with_query(&at.place.path("/emails"), &[("to", text(email, "to"))])) { (text(email, "to")) }
             } }
             @for (name, value) in plain { @if !value.is_empty() { div { dt { (name) } dd { (value) } } } }
@@ -154,7 +154,7 @@ fn why(status: Status, explanation: &Explanation) -> Markup {
         section.why.(words::mood(status)) aria-label=(title) {
             h2 { (title) }
             p { (explanation.why) }
-            p.soft { (explanation.next) }
+            p.soft { "Next: " (explanation.next) }
         }
     }
 }

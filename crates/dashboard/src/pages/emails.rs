@@ -191,7 +191,7 @@ async fn lesson(at: &At) -> Markup {
     let place = at.visit.ui.settings.public_url.clone();
     let place = place.unwrap_or_else(|| format!("http://{}", at.visit.visitor.host));
     let line = format!(
-        "curl {}/v1/email/send -H 'X-API-Key: {key}' -H 'Content-Type: application/json' \\\n  -d '{{\"to\": \
+        "curl {}/v1/email/send \\\n  -H 'X-API-Key: {key}' \\\n  -H 'Content-Type: application/json' \\\n  -d '{{\"to\": \
          \"delivered@posthaste.test\", \"subject\": \"Hello\", \"html\": \"<p>Hello</p>\"}}'",
         place.trim_end_matches('/')
     );

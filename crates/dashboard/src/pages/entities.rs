@@ -82,6 +82,8 @@ fn trend(days: &[Value]) -> Markup {
     let (delivered, bounced) = (total("delivered"), total("bounced"));
     let most =
         days.iter().map(|day| number(day, "delivered") + number(day, "bounced")).max().unwrap_or(0).max(1);
+    let day = |day: Option<&Value>| day.map(|day| text(day, "day").to_owned()).unwrap_or_default();
+    let (first, last) = (day(days.first()), day(days.last()));
     let step = WIDTH / (days.len().max(1) as u64);
     let summary = format!("{delivered} delivered and {bounced} bounced in {} days.", days.len());
     html! {
@@ -99,7 +101,8 @@ fn trend(days: &[Value]) -> Markup {
                     }
                 }
             }
-            figcaption { span.key.good {} (delivered) " delivered " span.key.bad {} (bounced) " bounced" }
+            figcaption { span.key.good {} (delivered) " delivered " span.key.bad {} (bounced) " bounced"
+                span.span { (first) " to " (last) ", at most " (most) " a day" } }
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use axum::response::Response;
 use maud::{Markup, html};
+use model::alert::AlertKind;
 use model::{Status, Timestamp};
 use serde_json::Value;
 
@@ -46,14 +47,14 @@ pub async fn show(at: At, Query(query): Query) -> Response {
     let dead_path = with_query("/v1/dlq", &[("limit", FAILURES_SHOWN)]);
     let bounced_path =
         with_query("/v1/emails", &[("status", Status::Bounced.as_str()), ("limit", FAILURES_SHOWN)]);
-    let ((enqueued, retries, processing), (sent, delivered, bounced), dead, dead_letters, bounces) = tokio::join!(
+    let ((enqueued, retries, processing), (sent, delivered, bounced), dead, dead_letters, (bounces, told)) = tokio::join!(
         async { tokio::join!(all(Status::Enqueued), all(Status::RetryScheduled), all(Status::Processing)) },
         async {
             tokio::join!(of_today(Status::Sent), of_today(Status::Delivered), of_today(Status::Bounced))
         },
         count(&at, "/v1/dlq?limit=100"),
         at.get(&dead_path),
-        at.get(&bounced_path),
+        async { tokio::join!(at.get(&bounced_path), at.get("/v1/alerts?limit=5")) },
     );
     let emails = |status: Status| with_query(&at.place.path("/emails"), &[("status", status.as_str())]);
     let of_day = |status: Status| {
@@ -75,6 +76,7 @@ pub async fn show(at: At, Query(query): Query) -> Response {
             (tile("Bounced today", &bounced.words(), Some(&of_day(Status::Bounced)), bad(bounced)))
         }
         p.soft { "Today is since midnight UTC, by when an email was accepted." }
+        @if !rows(&told).is_empty() { section { h2 { "Alerts" } (alerts(&at, rows(&told))) } }
         section {
             h2 { "Recent dead letters" }
             (failures(&at, rows(&dead_letters)))
@@ -96,6 +98,37 @@ pub fn standing(at: &At) -> Markup {
         @if let Some(reason) = company["paused"]["reason"].as_str() {
             div.notice.warn { "This company is paused: " (reason) ". " a href=(at.place.path("/settings")) { "Let it go on" } }
         }
+    }
+}
+
+/// What the company's admin was to hear of. Where nobody could be written to, it is told here alone.
+fn alerts(at: &At, alerts: &[Value]) -> Markup {
+    html! {
+        table.list data-list {
+            thead { tr { th scope="col" { "About" } th scope="col" { "What" } th scope="col" { "Told" } th scope="col" { "When" } } }
+            tbody { @for alert in alerts { tr {
+                td.to { (text(alert, "address")) }
+                td.subject {
+                    a href=(at.place.path(&format!("/emails/{}", text(alert, "emailId")))) { (kind(text(alert, "kind"))) }
+                    " " span.soft { (text(alert, "reason")) }
+                    @if let Some(repeats) = alert["repeats"].as_u64().filter(|repeats| *repeats > 0) { " " span.tag { "+" (repeats) } }
+                }
+                td { @match alert["sentAs"].as_str() {
+                    Some(id) => a href=(at.place.path(&format!("/emails/{id}"))) { "by email" },
+                    None => span.soft { "here" },
+                } }
+                td.when { @if let Some(time) = words::time(&alert["createdAt"]) { (moment(time, at.visit.now)) } }
+            } } }
+        }
+    }
+}
+
+fn kind(name: &str) -> &str {
+    match AlertKind::parse(name) {
+        Some(AlertKind::Bounce) => "An email bounced",
+        Some(AlertKind::Complaint) => "A recipient complained",
+        Some(AlertKind::RepeatedFailures) => "An address keeps failing",
+        None => name,
     }
 }
 

@@ -68,7 +68,7 @@ fn table(at: &At, suppressions: &[Value]) -> Markup {
                 td.to { (emails_to(at, text(line, "email"))) }
                 td.subject {
                     (text(line, "reason"))
-                    @if let Some(id) = line["emailId"].as_str() { " " a href=(at.place.path(&format!("/emails/{id}"))) { "the email" } }
+                    @if let Some(id) = line["emailId"].as_str() { " " a.aside href=(at.place.path(&format!("/emails/{id}"))) { "See the email" } }
                 }
                 td { (text(line, "source").to_lowercase()) }
                 td.when { @if let Some(time) = words::time(&line["createdAt"]) { (moment(time, at.visit.now)) } }

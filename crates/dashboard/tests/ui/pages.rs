@@ -33,7 +33,10 @@ async fn every_page_answers_with_its_landmarks() {
         ("/ui", &["<h1>Server</h1>", "Oldest waiting", "1 min 30 s", "capture", "shop"]),
         ("/ui/providers", &["<h1>Providers</h1>", "relay", "14 per second", "Working"]),
         ("/ui/companies", &["<h1>Companies</h1>", "shop", "a/b &amp; &lt;c&gt;"]),
-        ("/ui/c/shop", &["<h1>Overview</h1>", "Dead letters", "Refused", "Recent bounces"]),
+        (
+            "/ui/c/shop",
+            &["<h1>Overview</h1>", "Dead letters", "Refused", "Recent bounces", "An email bounced"],
+        ),
         ("/ui/c/shop/emails", &["<h1>Emails</h1>", "role=\"search\"", "Retry scheduled", "receipt"]),
         (&email, &["Why", "Delivered", "Handed to the provider", "Preview of the email", "order-7"]),
         ("/ui/c/shop/dead-letters", &["<h1>Dead letters</h1>", "CAPTURE_REJECTED", "Replay…", "for 7 d"]),

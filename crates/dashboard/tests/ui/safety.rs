@@ -201,3 +201,21 @@ async fn assets_are_kept_by_browsers_under_their_hash() {
     }
     assert_eq!(world.get("/ui/assets/0000000000000000/style.css").send().await.status, 404);
 }
+
+/// The browser keeps cookies from pages of elsewhere, and so do we.
+#[tokio::test]
+async fn a_session_is_of_no_use_to_pages_of_elsewhere() {
+    let world = world_with_login().await;
+    let id = world.email(json!({ "delay": 60_000 })).await;
+    let session = cookie(&log_in(&world, TOKEN).await);
+    let form = world.form_token("/ui", Some(&session)).await;
+    let cancel = |origin: &str| {
+        let call = world.post(&format!("/ui/c/shop/emails/{id}/cancel")).header("cookie", &session);
+        call.header("origin", origin).field("csrf", &form).send()
+    };
+    for origin in ["https://evil.example", "http://localhost:3000", "null"] {
+        assert_eq!(cancel(origin).await.status, 403, "{origin}");
+    }
+    assert_eq!(world.status_of(&id).await, "ENQUEUED");
+    assert_eq!(cancel(HOME).await.status, 303);
+}
