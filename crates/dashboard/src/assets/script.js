@@ -14,6 +14,13 @@
     ? root.dataset.theme === 'dark'
     : matchMedia('(prefers-color-scheme: dark)').matches;
 
+  // On a phone the pages are in one line that may be longer than the screen.
+  document.addEventListener('DOMContentLoaded', () => {
+    const here = document.querySelector('.side nav [aria-current]');
+    const line = here && here.closest('nav');
+    if (line) line.scrollLeft = here.offsetLeft - (line.clientWidth - here.offsetWidth) / 2;
+  });
+
   const copy = async (button) => {
     try {
       await navigator.clipboard.writeText(button.dataset.copy);

@@ -5,7 +5,6 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::{done, notice, pager, refused, rows, text};
 use crate::fields::{Fields, Query};
@@ -16,6 +15,7 @@ use crate::words;
 
 /// Codes that are counted, those of the newest dead letters.
 const GROUPS_MAX: usize = 12;
+const DAY_MILLIS: u64 = 24 * 3600 * 1000;
 
 struct Group {
     code: String,
@@ -48,8 +48,8 @@ pub async fn list(at: At, Query(query): Query) -> Response {
 
 /// For how long, as the dead letters themselves say.
 fn kept_for(letters: &[Value]) -> String {
-    let kept = letters.first().and_then(|letter| letter["ttl"].as_u64()).map(Duration::from_millis);
-    kept.map(|kept| format!(" for {}", words::duration(kept))).unwrap_or_default()
+    let days = letters.first().and_then(|letter| letter["ttl"].as_u64()).map(|ttl| ttl / DAY_MILLIS);
+    days.map(|days| format!(" for {}", words::count(days, "day"))).unwrap_or_default()
 }
 
 /// The codes of the newest hundred, each counted over all.

@@ -176,7 +176,7 @@ fn actions(at: &At, status: Status, email: &Value) -> Markup {
     html! {
         div.actions {
             @if status.is_waiting() {
-                (ask("retry", "Retry now", "It becomes due at once and counts as an attempt.", "Yes, retry now"))
+                (ask("retry", "Retry now", "It is tried at once instead of at its due time.", "Yes, retry now"))
             }
             @if status == Status::Failed {
                 (ask("replay", "Send again", "It goes back into the queue with all its attempts.", "Yes, send again"))

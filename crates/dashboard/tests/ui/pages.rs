@@ -39,7 +39,7 @@ async fn every_page_answers_with_its_landmarks() {
         ),
         ("/ui/c/shop/emails", &["<h1>Emails</h1>", "role=\"search\"", "Retry scheduled", "receipt"]),
         (&email, &["Why", "Delivered", "Handed to the provider", "Preview of the email", "order-7"]),
-        ("/ui/c/shop/dead-letters", &["<h1>Dead letters</h1>", "CAPTURE_REJECTED", "Replay…", "for 7 d"]),
+        ("/ui/c/shop/dead-letters", &["<h1>Dead letters</h1>", "CAPTURE_REJECTED", "Replay…", "for 7 days"]),
         ("/ui/c/shop/recipients", &["<h1>Recipients</h1>", "gone@example.com", "Lift"]),
         ("/ui/c/shop/entities", &["<h1>Entities</h1>", "order-7"]),
         (
