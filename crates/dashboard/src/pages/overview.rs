@@ -47,10 +47,21 @@ pub async fn show(at: At, Query(query): Query) -> Response {
     let dead_path = with_query("/v1/dlq", &[("limit", FAILURES_SHOWN)]);
     let bounced_path =
         with_query("/v1/emails", &[("status", Status::Bounced.as_str()), ("limit", FAILURES_SHOWN)]);
-    let ((enqueued, retries, processing), (sent, delivered, bounced), dead, dead_letters, (bounces, told)) = tokio::join!(
+    let (
+        (enqueued, retries, processing),
+        (sent, delivered, bounced, complained),
+        dead,
+        dead_letters,
+        (bounces, told),
+    ) = tokio::join!(
         async { tokio::join!(all(Status::Enqueued), all(Status::RetryScheduled), all(Status::Processing)) },
         async {
-            tokio::join!(of_today(Status::Sent), of_today(Status::Delivered), of_today(Status::Bounced))
+            tokio::join!(
+                of_today(Status::Sent),
+                of_today(Status::Delivered),
+                of_today(Status::Bounced),
+                of_today(Status::Complained)
+            )
         },
         count(&at, "/v1/dlq?limit=100"),
         at.get(&dead_path),
@@ -72,7 +83,7 @@ pub async fn show(at: At, Query(query): Query) -> Response {
             (tile("To be retried", &retries.words(), Some(&emails(Status::RetryScheduled)), if retries.is_some() { "warn" } else { "" }))
             (tile("In flight", &processing.words(), Some(&emails(Status::Processing)), ""))
             (tile("Dead letters", &dead.words(), Some(&at.place.path("/dead-letters")), bad(dead)))
-            (tile("Sent today", &sent.plus(delivered).plus(bounced).words(), Some(&today_path), ""))
+            (tile("Sent today", &sent.plus(delivered).plus(bounced).plus(complained).words(), Some(&today_path), ""))
             (tile("Bounced today", &bounced.words(), Some(&of_day(Status::Bounced)), bad(bounced)))
         }
         p.soft { "Today is since midnight UTC, by when an email was accepted." }
