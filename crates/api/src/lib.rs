@@ -13,6 +13,7 @@ mod edge;
 mod error;
 mod form;
 mod health;
+pub mod inside;
 mod json;
 mod limits;
 mod nearest;

@@ -1,0 +1,168 @@
+//! The API called from within the same process: the dashboard's only way to anything. Calls go through the same
+//! router, guards and handlers as those from the network; only the proof of who calls is another one.
+//!
+//! That proof is a [`Pass`] among the request's extensions. Nothing that comes over the network can carry one: its
+//! field is private to this file, and extensions are not part of HTTP. Requests made here are new ones; nothing of the
+//! request that caused them is passed on.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
+use bytes::Bytes;
+use gateway::keys::Caller;
+use http_body_util::BodyExt as _;
+use model::{ApiKey, CompanyId, KeyId, KeyMode, Scope, Timestamp};
+use serde_json::Value;
+/// Part of a gateway's settings; here for tests and examples that make a gateway and may not see the store.
+pub use store::Retention;
+use subtle::ConstantTimeEq as _;
+use tower::ServiceExt as _;
+
+use crate::auth::{self, Access, Client};
+use crate::error::Problem;
+use crate::state::ApiState;
+
+/// On whose behalf a call is made. Whoever makes it has checked that the person may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Behalf {
+    Operator,
+    /// A company, with all scopes, also while it is switched off.
+    Company(CompanyId),
+}
+
+/// Stands in for a key or the admin token.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pass(Behalf);
+
+impl Pass {
+    /// The client that a route for companies gets; `None` for one of the operator's.
+    pub(crate) async fn client(self, state: &ApiState, access: Access) -> Result<Option<Client>, Problem> {
+        match (access, self.0) {
+            (Access::Public, _) | (Access::Operator, Behalf::Operator) => Ok(None),
+            (Access::Key(_), Behalf::Company(id)) => {
+                let company = state.desk.gateway.store.company(id).await?;
+                let company = company.ok_or_else(<CompanyId as crate::v1::params::Named>::missing)?;
+                let key = no_key(id, state.now());
+                Ok(Some(Client(Arc::new(Caller { key, company }))))
+            }
+            (Access::Operator, Behalf::Company(_)) | (Access::Key(_), Behalf::Operator) => Err(not_theirs()),
+        }
+    }
+}
+
+fn not_theirs() -> Problem {
+    Problem::new(StatusCode::FORBIDDEN, "INSUFFICIENT_SCOPE", "this call was made on somebody else's behalf")
+}
+
+/// In the place of a key. Its hash belongs to no key, and it is never stored.
+fn no_key(company: CompanyId, now: Timestamp) -> ApiKey {
+    ApiKey {
+        id: KeyId::new(now),
+        company,
+        mode: KeyMode::Live,
+        scopes: Scope::ALL.to_vec(),
+        label: None,
+        hash: [0; 32],
+        prefix: String::new(),
+        created_at: now,
+        expires_at: None,
+        revoked_at: None,
+        last_used_at: None,
+    }
+}
+
+/// What the API answered.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub status: StatusCode,
+    /// `null` when the answer is not JSON or has no body.
+    pub body: Value,
+    /// The answer as it came.
+    pub bytes: Bytes,
+}
+
+impl Answer {
+    pub fn is_fine(&self) -> bool {
+        self.status.is_success()
+    }
+
+    /// The code of the problem, or nothing.
+    pub fn code(&self) -> &str {
+        self.body["code"].as_str().unwrap_or_default()
+    }
+}
+
+/// A client of the API without a network; cheap to clone.
+#[derive(Clone)]
+pub struct Inside {
+    router: Router,
+    state: ApiState,
+}
+
+impl Inside {
+    pub fn new(state: ApiState) -> Self {
+        Self { router: crate::router(state.clone()), state }
+    }
+
+    pub async fn get(&self, behalf: Behalf, path: &str) -> Answer {
+        self.call(behalf, Method::GET, path, None).await
+    }
+
+    pub async fn post(&self, behalf: Behalf, path: &str, body: &Value) -> Answer {
+        self.call(behalf, Method::POST, path, Some(body)).await
+    }
+
+    pub async fn patch(&self, behalf: Behalf, path: &str, body: &Value) -> Answer {
+        self.call(behalf, Method::PATCH, path, Some(body)).await
+    }
+
+    pub async fn delete(&self, behalf: Behalf, path: &str) -> Answer {
+        self.call(behalf, Method::DELETE, path, None).await
+    }
+
+    /// A path that is none is answered like one that leads nowhere.
+    async fn call(&self, behalf: Behalf, method: Method, path: &str, body: Option<&Value>) -> Answer {
+        let uri = path.parse::<Uri>().unwrap_or_else(|_| Uri::from_static("/-"));
+        let mut request = Request::new(body.map_or_else(Body::empty, |body| Body::from(body.to_string())));
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        if body.is_some() {
+            let json = HeaderValue::from_static("application/json");
+            request.headers_mut().insert(header::CONTENT_TYPE, json);
+        }
+        request.extensions_mut().insert(Pass(behalf));
+        let response = match self.router.clone().oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+        let (parts, body) = response.into_parts();
+        // The body is in memory already: no route streams.
+        let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        Answer { status: parts.status, body, bytes }
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.state.now()
+    }
+
+    /// Whether the operator has to show the admin token.
+    pub fn has_admin_token(&self) -> bool {
+        self.state.settings.admin_token.is_some()
+    }
+
+    /// Compared in constant time. Nothing is the token where none is configured.
+    pub fn is_admin_token(&self, given: &str) -> bool {
+        let expected = self.state.settings.admin_token.as_ref();
+        expected.is_some_and(|expected| bool::from(given.as_bytes().ct_eq(expected.expose().as_bytes())))
+    }
+}
+
+/// Whether the request came from a program on this machine that no web page and no proxy speaks through: whom the
+/// operator's routes answer to without an admin token.
+pub fn is_local(peer: Option<IpAddr>, headers: &HeaderMap) -> bool {
+    auth::is_local(peer, headers)
+}

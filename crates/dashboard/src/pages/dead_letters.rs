@@ -1,0 +1,176 @@
+//! Emails that were given up, by what went wrong, with a way back into the queue.
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use maud::{Markup, html};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+use super::{done, notice, pager, refused, rows, text};
+use crate::fields::{Fields, Query};
+use crate::layout::{self, Tab, form_token, moment, page, problem};
+use crate::links::with_query;
+use crate::visit::At;
+use crate::words;
+
+/// Codes that are counted, those of the newest dead letters.
+const GROUPS_MAX: usize = 12;
+const DAY_MILLIS: u64 = 24 * 3600 * 1000;
+
+struct Group {
+    code: String,
+    category: String,
+    matched: u64,
+}
+
+pub async fn list(at: At, Query(query): Query) -> Response {
+    let path = at.place.path("/dead-letters");
+    let asked = query.pick(&["code", "to", "cursor"]);
+    let list_path = with_query("/v1/dlq", &asked);
+    let (answer, groups) = tokio::join!(at.get(&list_path), groups(&at));
+    let code = query.get("code");
+    let main = html! {
+        h1 { "Dead letters" }
+        (notice(&query))
+        p.soft { "Emails that were given up for good. They can be sent again" (kept_for(rows(&answer))) "." }
+        @if !answer.is_fine() { (problem(&answer)) }
+        @if groups.is_empty() {
+            p.empty { "None. That is how it should be." }
+        } @else {
+            ul.cards { @for group in &groups { li { (group_card(&path, group, code)) } } }
+            @if code.is_some() { p { "Only " code { (code.unwrap_or_default()) } ". " a href=(path) { "Show all" } } }
+            (table(&at, rows(&answer)))
+            (pager(&answer, &path, &asked))
+        }
+    };
+    page(&at, Tab::DeadLetters, "Dead letters", &main)
+}
+
+/// For how long, as the dead letters themselves say.
+fn kept_for(letters: &[Value]) -> String {
+    let days = letters.first().and_then(|letter| letter["ttl"].as_u64()).map(|ttl| ttl / DAY_MILLIS);
+    days.map(|days| format!(" for {}", words::count(days, "day"))).unwrap_or_default()
+}
+
+/// The codes of the newest hundred, each counted over all.
+async fn groups(at: &At) -> Vec<Group> {
+    let newest = at.get("/v1/dlq?limit=100").await;
+    let mut codes: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
+    for letter in rows(&newest) {
+        let seen = codes.entry(text(letter, "lastFailureCode")).or_default();
+        *seen = (seen.0 + 1, text(letter, "lastFailureCategory"));
+    }
+    let mut codes: Vec<(&str, (usize, &str))> = codes.into_iter().collect();
+    codes.sort_by_key(|(_, (seen, _))| std::cmp::Reverse(*seen));
+    let mut groups = Vec::new();
+    for (code, (seen, category)) in codes.into_iter().take(GROUPS_MAX) {
+        let matched = matched(at, code).await.unwrap_or(seen as u64);
+        groups.push(Group { code: code.to_owned(), category: category.to_owned(), matched });
+    }
+    groups
+}
+
+async fn matched(at: &At, code: &str) -> Option<u64> {
+    let answer = at.post("/v1/dlq/replay", &json!({ "filter": { "code": code }, "dryRun": true })).await;
+    answer.body["matched"].as_u64()
+}
+
+fn group_card(path: &str, group: &Group, chosen: Option<&str>) -> Markup {
+    let pairs = [("code", group.code.as_str())];
+    html! {
+        div.card.chosen[chosen == Some(group.code.as_str())] {
+            div.headline { a href=(with_query(path, &pairs)) { code { (group.code) } } strong.number { (group.matched) } }
+            p.soft { (words::hint(&group.code, &group.category)) }
+            p { a.button href=(with_query(&format!("{path}/replay"), &pairs)) { "Replay…" } }
+        }
+    }
+}
+
+fn table(at: &At, letters: &[Value]) -> Markup {
+    html! {
+        table.list data-list {
+            thead { tr {
+                th scope="col" { "Code" } th scope="col" { "To" } th scope="col" { "Subject" } th scope="col" { "When" }
+                th scope="col" { span.hidden { "Actions" } }
+            } }
+            tbody { @for letter in letters { (row(at, letter)) } }
+        }
+    }
+}
+
+fn row(at: &At, letter: &Value) -> Markup {
+    let data = &letter["originalData"];
+    let id = text(letter, "outboxId");
+    html! {
+        tr {
+            td.code { code { (text(letter, "lastFailureCode")) } }
+            td.to { (text(data, "to")) }
+            td.subject {
+                a href=(at.place.path(&format!("/emails/{id}"))) { (text(data, "subject")) }
+                span.reason.soft { (text(letter, "lastFailureReason")) }
+            }
+            td.when { @if let Some(time) = words::time(&letter["movedToDLQAt"]) { (moment(time, at.visit.now)) } }
+            td.act {
+                details.confirm {
+                    summary.button.plain { "Drop" }
+                    form method="post" action=(at.place.path("/dead-letters/drop")) {
+                        (form_token(&at.visit))
+                        input type="hidden" name="id" value=(id);
+                        p { "It can no longer be sent again." }
+                        button type="submit" { "Yes, drop it" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How many would go back, before they do.
+pub async fn ask(at: At, Query(query): Query) -> Response {
+    let path = at.place.path("/dead-letters");
+    let code = query.get("code").unwrap_or_default();
+    let answer = at.post("/v1/dlq/replay", &json!({ "filter": { "code": code }, "dryRun": true })).await;
+    if !answer.is_fine() {
+        return refused(&at, Tab::DeadLetters, &answer, &path);
+    }
+    let matched = answer.body["matched"].as_u64().unwrap_or(0);
+    let main = html! {
+        p.crumbs { a href=(path) { "Dead letters" } }
+        h1 { "Replay " code { (code) } }
+        @if matched == 0 {
+            p { "No dead letter has this code any more." }
+        } @else {
+            p { strong { (words::count(matched, "email")) } " would go back into the queue, each with all its attempts." }
+            p.soft { (words::hint(code, "")) }
+            form method="post" action={ (path) "/replay" } {
+                (form_token(&at.visit))
+                input type="hidden" name="code" value=(code);
+                button.main type="submit" { "Replay " (words::count(matched, "email")) }
+                " " a.button.plain href=(path) { "No" }
+            }
+        }
+    };
+    page(&at, Tab::DeadLetters, "Replay", &main)
+}
+
+pub async fn replay(at: At, fields: Fields) -> Response {
+    let path = at.place.path("/dead-letters");
+    // Without a code this would replay everything; that is never what the button said.
+    let Some(code) = fields.get("code") else {
+        let main = layout::message("Replay what?", "The form named no code. Nothing was changed.");
+        return layout::page_with(&at, Tab::DeadLetters, "Replay what?", StatusCode::BAD_REQUEST, &main);
+    };
+    let answer = at.post("/v1/dlq/replay", &json!({ "filter": { "code": code } })).await;
+    if answer.is_fine() {
+        done(&path, "replayed-all")
+    } else {
+        refused(&at, Tab::DeadLetters, &answer, &path)
+    }
+}
+
+pub async fn drop(at: At, fields: Fields) -> Response {
+    let path = at.place.path("/dead-letters");
+    let id = crate::links::step(fields.get("id").unwrap_or_default());
+    let answer = at.delete(&format!("/v1/dlq/{id}")).await;
+    if answer.is_fine() { done(&path, "dropped") } else { refused(&at, Tab::DeadLetters, &answer, &path) }
+}

@@ -1,0 +1,93 @@
+//! The whole server at a glance: what waits, how the providers are, which companies there are.
+
+use axum::response::{IntoResponse, Redirect, Response};
+use maud::{Markup, html};
+use std::time::Duration;
+
+use super::{notice, providers, rows};
+use crate::fields::Query;
+use crate::layout::{Tab, server_page, tile};
+use crate::visit::Visit;
+use crate::words;
+
+pub async fn show(visit: Visit, Query(query): Query) -> Response {
+    let (metrics, providers) = tokio::join!(visit.get("/metrics"), visit.get("/v1/admin/providers"));
+    let metrics = String::from_utf8_lossy(&metrics.bytes).into_owned();
+    let main = html! {
+        h1 { "Server" }
+        (notice(&query))
+        (tiles(&metrics))
+        section { h2 { "Providers" } (providers::cards(rows(&providers), visit.now)) }
+        section { h2 { "Companies" } (companies(&visit)) }
+    };
+    server_page(&visit, Tab::Server, "Server", &main)
+}
+
+/// To the company that was picked.
+pub async fn go(visit: Visit, Query(query): Query) -> Response {
+    let picked =
+        query.get("company").and_then(|name| visit.companies.iter().find(|place| place.name == name));
+    Redirect::to(&picked.map_or_else(|| "/ui".to_owned(), |place| place.path("/emails"))).into_response()
+}
+
+/// From the metrics page: the only place of the API that counts over all companies.
+fn tiles(metrics: &str) -> Markup {
+    let number = |name| gauge(metrics, name).map_or_else(|| "–".to_owned(), |value| format!("{value:.0}"));
+    let oldest = gauge(metrics, "email_oldest_waiting_seconds");
+    let oldest_words = match oldest {
+        None => "–".to_owned(),
+        Some(secs) if secs < 1.0 => "none".to_owned(),
+        Some(secs) => words::duration(Duration::from_secs(secs as u64)),
+    };
+    let dead = gauge(metrics, "email_dlq_size").is_some_and(|value| value > 0.0);
+    let is_late = oldest.is_some_and(|secs| secs > 60.0);
+    html! {
+        div.tiles {
+            (tile("Waiting", &number("email_queue_size"), None, ""))
+            (tile("Oldest waiting", &oldest_words, None, if is_late { "warn" } else { "" }))
+            (tile("Dead letters", &number("email_dlq_size"), None, if dead { "bad" } else { "" }))
+        }
+    }
+}
+
+/// The value of a metric without labels.
+fn gauge(metrics: &str, name: &str) -> Option<f64> {
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    line.split_whitespace().next()?.parse().ok().filter(|value: &f64| value.is_finite())
+}
+
+fn companies(visit: &Visit) -> Markup {
+    html! {
+        @if visit.companies.is_empty() {
+            div.empty {
+                p { "There is no company yet. A company owns keys and emails." }
+                p { a.button.main href="/ui/companies" { "Add one" } }
+            }
+        } @else {
+            ul.cards {
+                @for place in visit.companies.iter().take(50) {
+                    li { a.card href=(place.path("")) {
+                        strong { (place.name) }
+                        span.soft { (super::companies::state(place)) }
+                    } }
+                }
+            }
+            @if visit.companies.len() > 50 { p { a href="/ui/companies" { "All " (visit.companies.len()) " companies" } } }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_found_among_the_metrics() {
+        let page = "# HELP email_queue_size x\n# TYPE email_queue_size gauge\nemail_queue_size_other 9\nemail_queue_size 12\n\
+                    email_dlq_size{a=\"b\"} 3\nemail_oldest_waiting_seconds NaN\n";
+        assert_eq!(gauge(page, "email_queue_size"), Some(12.0));
+        assert_eq!(gauge(page, "email_dlq_size"), None, "labelled ones are another matter");
+        assert_eq!(gauge(page, "email_oldest_waiting_seconds"), None);
+        assert_eq!(gauge("", "email_queue_size"), None);
+    }
+}

@@ -1,0 +1,56 @@
+//! What every page works with, made once at start.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use api::ApiState;
+use api::inside::Inside;
+
+use crate::assets::Assets;
+use crate::sessions::{Sessions, Tries};
+
+/// What the operator decides about the dashboard. Whether there is a login is the API's admin token.
+#[derive(Debug, Clone, Default)]
+pub struct DashboardSettings {
+    /// Where browsers find it, such as `https://mail.example.com`; for a proxy that changes the Host header, and for
+    /// cookies that only travel over TLS.
+    pub public_url: Option<String>,
+}
+
+impl DashboardSettings {
+    pub fn is_https(&self) -> bool {
+        self.public_url.as_ref().is_some_and(|url| url.starts_with("https://"))
+    }
+}
+
+/// Shared by all requests; cheap to clone.
+#[derive(Clone)]
+pub struct Ui(Arc<Shared>);
+
+pub struct Shared {
+    pub inside: Inside,
+    pub settings: DashboardSettings,
+    pub sessions: Sessions,
+    pub tries: Tries,
+    pub assets: Assets,
+}
+
+impl Ui {
+    pub fn new(state: ApiState, settings: DashboardSettings) -> Self {
+        Self(Arc::new(Shared {
+            inside: Inside::new(state),
+            settings,
+            sessions: Sessions::default(),
+            tries: Tries::default(),
+            assets: Assets::new(),
+        }))
+    }
+}
+
+impl Deref for Ui {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}

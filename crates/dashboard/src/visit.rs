@@ -1,0 +1,113 @@
+//! One request for a page: who asks, which companies there are, and which of them the page is about.
+
+use api::inside::{Answer, Behalf};
+use axum::extract::{FromRequestParts, RawPathParams};
+use axum::http::request::Parts;
+use axum::response::Response;
+use model::{CompanyId, Timestamp};
+use serde_json::Value;
+
+use crate::guard::Visitor;
+use crate::links::step;
+use crate::state::Ui;
+use crate::{layout, pages};
+
+/// A company as the operator sees it.
+#[derive(Debug, Clone)]
+pub struct Place {
+    pub id: CompanyId,
+    pub name: String,
+    /// As the API shows it.
+    pub shown: Value,
+}
+
+impl Place {
+    fn read(shown: &Value) -> Option<Self> {
+        let id = shown["id"].as_str()?.parse().ok()?;
+        Some(Self { id, name: shown["name"].as_str()?.to_owned(), shown: shown.clone() })
+    }
+
+    /// The address of a page of this company; `below` starts with a slash or is empty.
+    pub fn path(&self, below: &str) -> String {
+        format!("/ui/c/{}{below}", step(&self.name))
+    }
+
+    pub fn admin_path(&self, below: &str) -> String {
+        format!("/v1/admin/companies/{}{below}", self.id)
+    }
+}
+
+/// What all pages share.
+pub struct Visit {
+    pub ui: Ui,
+    pub visitor: Visitor,
+    pub now: Timestamp,
+    pub companies: Vec<Place>,
+}
+
+impl Visit {
+    pub async fn get(&self, path: &str) -> Answer {
+        self.ui.inside.get(Behalf::Operator, path).await
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.ui.inside.post(Behalf::Operator, path, body).await
+    }
+}
+
+impl FromRequestParts<Ui> for Visit {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, ui: &Ui) -> Result<Self, Response> {
+        let visitor = Visitor::from_request_parts(parts, ui).await.map_err(pages::broken)?;
+        let answer = ui.inside.get(Behalf::Operator, "/v1/admin/companies").await;
+        if !answer.is_fine() {
+            let main = layout::problem(&answer);
+            return Err(layout::bare(&ui.assets, answer.status, "Not now", &main));
+        }
+        let mut companies: Vec<Place> =
+            answer.body["data"].as_array().into_iter().flatten().filter_map(Place::read).collect();
+        companies.sort_by_key(|place| place.name.to_lowercase());
+        Ok(Self { ui: ui.clone(), visitor, now: ui.inside.now(), companies })
+    }
+}
+
+/// A visit to a page of one company.
+pub struct At {
+    pub visit: Visit,
+    pub place: Place,
+}
+
+impl At {
+    pub async fn get(&self, path: &str) -> Answer {
+        self.visit.ui.inside.get(Behalf::Company(self.place.id), path).await
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.visit.ui.inside.post(Behalf::Company(self.place.id), path, body).await
+    }
+
+    pub async fn delete(&self, path: &str) -> Answer {
+        self.visit.ui.inside.delete(Behalf::Company(self.place.id), path).await
+    }
+}
+
+impl FromRequestParts<Ui> for At {
+    type Rejection = Response;
+
+    /// The company by its name, which is unique; also by its id, which never changes.
+    async fn from_request_parts(parts: &mut Parts, ui: &Ui) -> Result<Self, Response> {
+        let visit = Visit::from_request_parts(parts, ui).await?;
+        let params = RawPathParams::from_request_parts(parts, ui).await;
+        let wanted = params.ok().and_then(|params| {
+            params.iter().find(|(name, _)| *name == "company").map(|(_, value)| value.to_owned())
+        });
+        let wanted = wanted.unwrap_or_default();
+        let by_name = visit.companies.iter().find(|place| place.name == wanted);
+        let found = by_name.or_else(|| visit.companies.iter().find(|place| place.id.to_string() == wanted));
+        match found.cloned() {
+            Some(place) => Ok(Self { visit, place }),
+            None => Err(pages::no_company(&visit)),
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The dashboard over its router, with a store in memory: what pages show, and whom they refuse.
+
+mod gateway;
+mod inside;
+mod pages;
+mod safety;
+mod world;
