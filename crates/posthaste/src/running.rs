@@ -12,6 +12,7 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
+use dashboard::DashboardSettings;
 use gateway::accept::Desk;
 use gateway::{Gateway, sweep, worker};
 use store::Store;
@@ -78,7 +79,7 @@ pub async fn run(
         Some(listener) => {
             let state = api_state(config, gateway.clone(), metrics.clone())?;
             tracing::info!(address = %listener.local_addr()?, role = role.as_str(), "listening");
-            let router = router(state.clone(), role);
+            let router = router(config, state.clone(), role);
             let settings =
                 ServeSettings { connections_max: config.limits.connections_max, ..Default::default() };
             parts.spawn(named("api", api::serve(listener, router, settings, drained(&state, &shutdown))));
@@ -124,9 +125,12 @@ fn drained(state: &ApiState, shutdown: &CancellationToken) -> impl Future<Output
 }
 
 /// A process that only sends answers for its health and nothing else.
-fn router(state: ApiState, role: Role) -> Router {
-    let whole = api::router(state);
-    if role.takes_in() { whole } else { whole.layer(from_fn(only_health)) }
+fn router(config: &Config, state: ApiState, role: Role) -> Router {
+    if !role.takes_in() {
+        return api::router(state).layer(from_fn(only_health));
+    }
+    let settings = DashboardSettings { public_url: config.public_url.clone() };
+    dashboard::router(state.clone(), settings).fallback_service(api::router(state))
 }
 
 async fn only_health(request: Request, next: Next) -> Response {

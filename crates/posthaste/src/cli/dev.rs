@@ -148,7 +148,7 @@ async fn key(session: &Session, store: &dyn Store, company: CompanyId) -> anyhow
 fn greet(session: &Session, args: &Args, address: SocketAddr, key: &str) -> anyhow::Result<()> {
     let out = session.out;
     if out.is_json() {
-        out.json(&json!({ "api": format!("http://{address}"), "key": key, "company": COMPANY }))?;
+        out.json(&json!({ "dashboard": format!("http://{address}/ui"), "api": format!("http://{address}"), "key": key, "company": COMPANY }))?;
         return Ok(());
     }
     let wanted = session.loaded.config.listen;
@@ -162,6 +162,7 @@ fn greet(session: &Session, args: &Args, address: SocketAddr, key: &str) -> anyh
         out.line(format!("port {} is taken, so it is {} this time", wanted.port(), address.port()))?;
     }
     out.line("")?;
+    out.line(format!("look     http://{address}/ui"))?;
     out.line(format!("api      http://{address}"))?;
     out.line(format!("key      {key}"))?;
     out.line(format!("data     {database}"))?;

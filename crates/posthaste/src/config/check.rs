@@ -47,6 +47,7 @@ pub fn check(layers: &mut Layers) -> Config {
         limits: reader.limits(),
         log: reader.log(),
         admin_token,
+        public_url: reader.public_url(),
         environment,
         providers,
         provider_rates,
@@ -164,6 +165,18 @@ impl Reader<'_> {
             (None, None) => Origin::Default,
         };
         self.layers.complain(origin, &key, what);
+    }
+
+    /// The place of the dashboard as browsers name it: scheme and host, no path.
+    fn public_url(&mut self) -> Option<String> {
+        let text = self.text("public_url")?;
+        let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+        let is_good = host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '?', '#', '@', ' ']));
+        if !is_good {
+            self.complain("public_url", "must be such as https://mail.example.com, without a path");
+            return None;
+        }
+        Some(text)
     }
 
     fn admin_email(&mut self) -> Option<Address> {

@@ -42,6 +42,7 @@ pub const KEYS: &[Key] = &[
     key("listen", Kind::Text),
     key("admin_token", Kind::Secret),
     key("environment", Kind::Text),
+    key("public_url", Kind::Text),
     key("default_retry", Kind::Text),
     key("ttl_secs", Kind::Count(1, YEAR_SECS)),
     key("store.url", Kind::Url),

@@ -42,6 +42,8 @@ pub struct Config {
     pub listen: SocketAddr,
     pub admin_token: Option<Secret<String>>,
     pub environment: String,
+    /// Where people reach the dashboard, if that is not `listen`.
+    pub public_url: Option<String>,
     pub store: StoreChoice,
     pub worker_concurrency: u32,
     /// Where a worker without an API answers for its health.
