@@ -90,6 +90,7 @@ fn aftermath_of_a_company() -> Vec<Route> {
             get(v1::entities::summary),
             aftermath::entity_summary,
         ),
+        route(M::GET, "/v1/summary", READ, get(v1::entities::company_summary), aftermath::company_summary),
         route(M::GET, "/v1/alerts", READ, get(v1::alerts::list), aftermath::list_alerts),
         route(M::GET, "/v1/templates", READ, get(v1::templates::list), templates::list),
         route(M::GET, "/v1/templates/{name}", READ, get(v1::templates::get), templates::get),

@@ -178,6 +178,7 @@ fn kind(kind: AlertKind) -> template::alerts::Alert {
 async fn variables(gateway: &Gateway, company: &Company, alert: &Alert) -> Result<Value, StoreError> {
     let email = gateway.store.email(company.id, alert.email).await?;
     let entity = email.as_ref().and_then(|email| email.entity.as_ref());
+    let suppressed = gateway.store.suppressed(company.id, std::slice::from_ref(&alert.address)).await?;
     let attempts = match alert.kind {
         AlertKind::RepeatedFailures => failures(gateway, company, alert).await?,
         AlertKind::Bounce | AlertKind::Complaint => Vec::new(),
@@ -191,6 +192,7 @@ async fn variables(gateway: &Gateway, company: &Company, alert: &Alert) -> Resul
         "subject": email.as_ref().map(|email| email.envelope.subject.expose()),
         "reason": alert.reason,
         "provider": email.as_ref().and_then(|email| email.provider.as_ref()),
+        "suppressed": !suppressed.is_empty(),
         "attempts": attempts,
     }))
 }

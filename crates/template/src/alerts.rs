@@ -2,8 +2,8 @@
 //! by the same names. When an alert is raised, and to whom it goes, is the gateway's business.
 //!
 //! Variables: `emailId` is the only one that must be there. `entity` (a name), `to`, `company`, `at`, `subject`,
-//! `reason` and `provider` are shown if given; `attempts` is a list of `{at, code, reason}`. The subject names the
-//! entity, else the recipient, else the email.
+//! `reason` and `provider` are shown if given; `suppressed` says whether the address is on the list now; `attempts` is a
+//! list of `{at, code, reason}`. The subject names the entity, else the recipient, else the email.
 
 use crate::source::Source;
 
@@ -137,7 +137,7 @@ mod tests {
     fn all_do_with_the_id_alone_and_with_nulls() {
         let nulls = json!({
             "emailId": "0190-abc", "entity": null, "to": null, "company": null, "at": null, "subject": null,
-            "reason": null, "provider": null, "attempts": null,
+            "reason": null, "provider": null, "attempts": null, "suppressed": null,
         });
         for (alert, language) in each() {
             let alone = render(alert, language, &json!({ "emailId": "0190-abc" }));

@@ -117,10 +117,35 @@ pub fn list_entities() -> Operation {
     )
 }
 
-pub fn entity_summary() -> Operation {
+pub fn company_summary() -> Operation {
+    let example = json!({
+        "days": 1,
+        "since": "2026-01-01T00:00:00.000Z",
+        "events": [{ "event": "SENT", "total": 12 }],
+        "trend": [{
+            "day": "2026-01-01", "delivered": 0, "bounced": 0, "complained": 0, "sent": 12, "failed": 0,
+        }],
+    });
+    Operation::new(
+        "getSummary",
+        TAG,
+        "What became of the company's emails",
+        "Counts by event over the last days (UTC, today included), and day by day with every day of the window. \
+         Counts may lag a second behind.",
+    )
+    .parameter(days())
+    .problem(400, WRONG_PARAMETER)
+    .answer(200, "The summary", "Summary", &example)
+}
+
+fn days() -> Value {
     let days = json!({
         "type": "integer", "minimum": 1, "maximum": SUMMARY_DAYS_MAX, "default": SUMMARY_DAYS_DEFAULT,
     });
+    query("days", days, "How many days to look back.")
+}
+
+pub fn entity_summary() -> Operation {
     let example = json!({
         "entity": { "id": "club-9" },
         "days": 1,
@@ -138,7 +163,7 @@ pub fn entity_summary() -> Operation {
          Counts may lag a second behind. An entity nothing is known of has no events.",
     )
     .parameter(path_text("entity", "Your own id of the entity.", ID_LENGTH_MAX))
-    .parameter(query("days", days, "How many days to look back."))
+    .parameter(days())
     .problem(400, WRONG_PARAMETER)
     .problem(404, "The text cannot be the id of an entity (ENTITY_NOT_FOUND).")
     .answer(200, "The summary", "EntitySummary", &example)

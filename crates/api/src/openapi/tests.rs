@@ -109,6 +109,7 @@ fn every_parameter_is_described() {
         ("suppressions", query_of("/v1/suppressions", "get"), named(suppressions::PARAMETERS)),
         ("recipients", query_of("/v1/recipients", "get"), named(recipients::PARAMETERS)),
         ("entities", query_of("/v1/entities", "get"), named(entities::LIST_PARAMETERS)),
+        ("company summary", query_of("/v1/summary", "get"), named(entities::SUMMARY_PARAMETERS)),
         ("summary", query_of("/v1/entities/{entity}/summary", "get"), named(entities::SUMMARY_PARAMETERS)),
         ("alerts", query_of("/v1/alerts", "get"), named(alerts::PARAMETERS)),
         ("template", query_of("/v1/templates/{name}", "get"), named(templates::GET_PARAMETERS)),

@@ -1,4 +1,7 @@
-//! `/v1/entities…`: what became of the emails about one thing in the company's world.
+//! `/v1/entities…`: what became of the emails about one thing in the company's world; `/v1/summary`: of all of them.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
@@ -51,11 +54,8 @@ pub async fn summary(
     let missing = || Problem::not_found("ENTITY_NOT_FOUND", "this cannot be the id of an entity");
     let Path(entity) = entity.map_err(|_| missing())?;
     text::one_line(&entity, ID_LENGTH_MAX).map_err(|_| missing())?;
-    let days = read_query(&uri, SUMMARY_PARAMETERS, |form| {
-        form.whole("days", 1..=SUMMARY_DAYS_MAX).unwrap_or(SUMMARY_DAYS_DEFAULT)
-    })?;
-    let today = day_of(state.now());
-    let first = today - i64::try_from(days).unwrap_or(i64::MAX) + 1;
+    let (days, window) = window(&state, &uri)?;
+    let first = *window.start();
     let (store, company) = (&state.desk.gateway.store, client.id());
     let (events, by_day) = tokio::try_join!(
         store.entity_tally(company, &entity, first),
@@ -67,9 +67,48 @@ pub async fn summary(
         "days": days,
         "since": start_of(first).to_rfc3339(),
         "events": events,
-        "trend": trend(first..=today, &by_day),
+        "trend": trend(window, &by_day),
     });
     Ok(answer::value(StatusCode::OK, &body))
+}
+
+/// All emails of the company, day by day.
+pub async fn company_summary(
+    State(state): State<ApiState>,
+    client: Client,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    let (days, window) = window(&state, &uri)?;
+    let first = *window.start();
+    let by_day = state.desk.gateway.store.company_days(Some(client.id()), None, first).await?;
+    let body = json!({
+        "days": days,
+        "since": start_of(first).to_rfc3339(),
+        "events": totals(&by_day),
+        "trend": trend(window, &by_day),
+    });
+    Ok(answer::value(StatusCode::OK, &body))
+}
+
+/// How many days were asked for, and which they are: today is the last.
+fn window(state: &ApiState, uri: &Uri) -> Result<(u64, RangeInclusive<i64>), Problem> {
+    let days = read_query(uri, SUMMARY_PARAMETERS, |form| {
+        form.whole("days", 1..=SUMMARY_DAYS_MAX).unwrap_or(SUMMARY_DAYS_DEFAULT)
+    })?;
+    let today = day_of(state.now());
+    let first = today - i64::try_from(days).unwrap_or(i64::MAX) + 1;
+    Ok((days, first..=today))
+}
+
+/// The most frequent first.
+fn totals(by_day: &[DayTally]) -> Vec<Value> {
+    let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
+    for tally in by_day {
+        *totals.entry(tally.kind.as_str()).or_default() += tally.total;
+    }
+    let mut totals: Vec<(&str, u64)> = totals.into_iter().collect();
+    totals.sort_by_key(|(_, total)| std::cmp::Reverse(*total));
+    totals.into_iter().map(|(event, total)| json!({ "event": event, "total": total })).collect()
 }
 
 fn event(tally: &EntityTally) -> Value {
@@ -79,7 +118,7 @@ fn event(tally: &EntityTally) -> Value {
 }
 
 /// Every day of the window, also those on which nothing happened.
-fn trend(days: std::ops::RangeInclusive<i64>, tallies: &[DayTally]) -> Vec<Value> {
+fn trend(days: RangeInclusive<i64>, tallies: &[DayTally]) -> Vec<Value> {
     let line = |day: i64| {
         let mut line = Map::from_iter([("day".to_owned(), Value::from(date(day)))]);
         for (name, kind) in TREND {

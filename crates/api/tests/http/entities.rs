@@ -74,9 +74,24 @@ async fn a_summary_counts_events_and_people_by_day() {
     let limited = get(world, &world.live, "/v1/entities?limit=1").await;
     assert_eq!(limited["data"].as_array().map(Vec::len), Some(1));
 
+    let all = get(world, &world.live, "/v1/summary?days=3").await;
+    let events = json!([
+        { "event": "SENT", "total": 4 }, { "event": "DELIVERED", "total": 3 }, { "event": "BOUNCED", "total": 1 },
+    ]);
+    assert_eq!(all["events"], events, "with those about something else");
+    assert_eq!(
+        all["trend"],
+        json!([
+            day("2026-01-01", [3, 1, 0, 3, 0]),
+            day("2026-01-02", nothing),
+            day("2026-01-03", [0, 0, 0, 1, 0])
+        ])
+    );
+
     let other = world.company("other").await;
     let stranger = world.key(&other, KeyMode::Live, &[Scope::Admin]).await;
     assert_eq!(get(world, &stranger, "/v1/entities").await, json!({ "data": [] }));
+    assert_eq!(get(world, &stranger, "/v1/summary").await["events"], json!([]));
     let theirs = get(world, &stranger, &format!("{path}?days=3")).await;
     let mut nobodys = get(world, &stranger, "/v1/entities/nothing/summary?days=3").await;
     nobodys["entity"]["id"] = json!("club/9 ü");
@@ -92,6 +107,7 @@ async fn wrong_questions_are_named() {
         ("/v1/entities/a/summary?days=366", 400, "OUT_OF_RANGE"),
         ("/v1/entities/a/summary?days=all", 400, "INVALID_TYPE"),
         ("/v1/entities/a/summary?day=1", 400, "UNKNOWN_PARAMETER"),
+        ("/v1/summary?days=0", 400, "OUT_OF_RANGE"),
         ("/v1/entities?limit=0", 400, "OUT_OF_RANGE"),
         ("/v1/entities?cursor=x", 400, "UNKNOWN_PARAMETER"),
         ("/v1/entities/%00/summary", 404, "ENTITY_NOT_FOUND"),

@@ -76,7 +76,7 @@ const WIDTH: u64 = 600;
 const HEIGHT: u64 = 120;
 
 /// Delivered and bounced, day by day, as bars; the numbers are in the title of each day and in the summary.
-fn trend(days: &[Value]) -> Markup {
+pub fn trend(days: &[Value]) -> Markup {
     let number = |day: &Value, name: &str| day[name].as_u64().unwrap_or(0);
     let total = |name: &str| days.iter().map(|day| number(day, name)).sum::<u64>();
     let (delivered, bounced) = (total("delivered"), total("bounced"));

@@ -1,5 +1,5 @@
-//! A company at a glance. The API counts nothing per company, so numbers are those of one page of the list: exact up
-//! to a hundred, "100+" beyond.
+//! A company at a glance. What happened is counted by the API; what is under way is not, so that those numbers are of one
+//! page of the list: exact up to a hundred, "100+" beyond.
 
 use axum::response::Response;
 use maud::{Markup, html};
@@ -8,6 +8,7 @@ use model::{Status, Timestamp};
 use serde_json::Value;
 
 use super::emails::{search_box, table};
+use super::entities::trend;
 use super::{notice, rows, text};
 use crate::fields::Query;
 use crate::layout::{Tab, moment, page, tile};
@@ -27,10 +28,6 @@ struct Count {
 }
 
 impl Count {
-    fn plus(self, other: Self) -> Self {
-        Self { number: self.number + other.number, is_more: self.is_more || other.is_more }
-    }
-
     fn words(self) -> String {
         if self.is_more { format!("{}+", self.number.max(COUNTED_MAX)) } else { self.number.to_string() }
     }
@@ -42,35 +39,21 @@ impl Count {
 
 pub async fn show(at: At, Query(query): Query) -> Response {
     let today = start_of_day(at.visit.now).to_rfc3339();
-    let all = |status| counted(&at, status, None);
-    let of_today = |status| counted(&at, status, Some(&today));
+    let all = |status| counted(&at, status);
     let dead_path = with_query("/v1/dlq", &[("limit", FAILURES_SHOWN)]);
     let bounced_path =
         with_query("/v1/emails", &[("status", Status::Bounced.as_str()), ("limit", FAILURES_SHOWN)]);
-    let (
-        (enqueued, retries, processing),
-        (sent, delivered, bounced, complained),
-        dead,
-        dead_letters,
-        (bounces, told),
-    ) = tokio::join!(
+    let ((enqueued, retries, processing), dead, dead_letters, (bounces, told, summary)) = tokio::join!(
         async { tokio::join!(all(Status::Enqueued), all(Status::RetryScheduled), all(Status::Processing)) },
-        async {
-            tokio::join!(
-                of_today(Status::Sent),
-                of_today(Status::Delivered),
-                of_today(Status::Bounced),
-                of_today(Status::Complained)
-            )
-        },
         count(&at, "/v1/dlq?limit=100"),
         at.get(&dead_path),
-        async { tokio::join!(at.get(&bounced_path), at.get("/v1/alerts?limit=5")) },
+        async {
+            tokio::join!(at.get(&bounced_path), at.get("/v1/alerts?limit=5"), at.get("/v1/summary?days=30"))
+        },
     );
     let emails = |status: Status| with_query(&at.place.path("/emails"), &[("status", status.as_str())]);
-    let of_day = |status: Status| {
-        with_query(&at.place.path("/emails"), &[("status", status.as_str()), ("since", &today)])
-    };
+    let days = summary.body["trend"].as_array().map_or(&[][..], Vec::as_slice);
+    let of_today = |name: &str| days.last().and_then(|day| day[name].as_u64()).unwrap_or(0);
     let today_path = with_query(&at.place.path("/emails"), &[("since", &today)]);
     let bad = |count: Count| if count.is_some() { "bad" } else { "" };
     let main = html! {
@@ -83,10 +66,13 @@ pub async fn show(at: At, Query(query): Query) -> Response {
             (tile("To be retried", &retries.words(), Some(&emails(Status::RetryScheduled)), if retries.is_some() { "warn" } else { "" }))
             (tile("In flight", &processing.words(), Some(&emails(Status::Processing)), ""))
             (tile("Dead letters", &dead.words(), Some(&at.place.path("/dead-letters")), bad(dead)))
-            (tile("Sent today", &sent.plus(delivered).plus(bounced).plus(complained).words(), Some(&today_path), ""))
-            (tile("Bounced today", &bounced.words(), Some(&of_day(Status::Bounced)), bad(bounced)))
+            (tile("Sent today", &of_today("sent").to_string(), Some(&today_path), ""))
+            (tile("Bounced today", &of_today("bounced").to_string(), Some(&emails(Status::Bounced)), if of_today("bounced") > 0 { "bad" } else { "" }))
         }
-        p.soft { "Today is since midnight UTC, by when an email was accepted." }
+        p.soft { "Today is since midnight UTC." }
+        @if !days.is_empty() {
+            section { h2 { "Delivered and bounced, 30 days" } (trend(days)) }
+        }
         @if !rows(&told).is_empty() { section { h2 { "Alerts" } (alerts(&at, rows(&told))) } }
         section {
             h2 { "Recent dead letters" }
@@ -161,10 +147,8 @@ fn failures(at: &At, letters: &[Value]) -> Markup {
     }
 }
 
-async fn counted(at: &At, status: Status, since: Option<&str>) -> Count {
-    let mut pairs = vec![("status", status.as_str()), ("limit", "100")];
-    pairs.extend(since.map(|since| ("since", since)));
-    count(at, &with_query("/v1/emails", &pairs)).await
+async fn counted(at: &At, status: Status) -> Count {
+    count(at, &with_query("/v1/emails", &[("status", status.as_str()), ("limit", "100")])).await
 }
 
 async fn count(at: &At, path: &str) -> Count {

@@ -58,7 +58,7 @@ async fn a_bounce_is_told_once() {
         stage.gateway.store.content(stage.company.id, alert.id).await.expect("read").expect("there");
     let Content::Composed { html, text, .. } = content else { panic!("composed") };
     let text = text.expect("a text");
-    for part in ["ana@example.com", &id.to_string(), "no such mailbox"] {
+    for part in ["ana@example.com", &id.to_string(), "no such mailbox", "on the suppression list"] {
         assert!(html.contains(part) && text.contains(part), "{part}: {text}");
     }
     let alerts = stage.gateway.store.alerts(stage.company.id, None, 10).await.expect("read").items;
@@ -66,6 +66,19 @@ async fn a_bounce_is_told_once() {
         alerts.iter().map(|alert| alert.outcome.clone()).collect::<Vec<_>>(),
         [Some(AlertOutcome::Sent(alert.id))]
     );
+}
+
+/// Nothing is said of a suppression where there is none.
+#[tokio::test]
+async fn an_unclear_bounce_claims_no_suppression() {
+    let stage = stage().await;
+    reported(&stage, email(&stage), ReportKind::Bounced(Bounce::Unclear)).await;
+    sweep_once(&stage.gateway).await.expect("the store works");
+    let alert = alert_emails(&stage, stage.company.id).await.remove(0);
+    let content =
+        stage.gateway.store.content(stage.company.id, alert.id).await.expect("read").expect("there");
+    let Content::Composed { html, text: Some(text), .. } = content else { panic!("composed with text") };
+    assert!(!html.contains("suppression") && !text.contains("suppression"), "{text}");
 }
 
 /// Two processes at once make one email of an alert.

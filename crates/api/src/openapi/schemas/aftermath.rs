@@ -26,6 +26,7 @@ pub fn all() -> Value {
         "ActiveEntity": entity(),
         "EntityList": list("ActiveEntity"),
         "EntitySummary": entity_summary(),
+        "Summary": company_summary(),
         "Alert": alert(),
         "AlertList": page("Alert"),
         "NewTemplate": new_template(),
@@ -91,21 +92,32 @@ fn entity() -> Value {
 }
 
 fn entity_summary() -> Value {
-    let kinds = TALLIED.map(|kind| kind.as_str());
-    let event = required_all(json!({
-        "event": { "type": "string", "enum": kinds }, "total": whole(), "uniqueRecipients": whole(),
-    }));
+    let event = json!({ "event": event_kind(), "total": whole(), "uniqueRecipients": whole() });
+    let mut summary = summary(required_all(event));
+    summary["entity"] = required_all(json!({ "id": text() }));
+    required_all(summary)
+}
+
+fn company_summary() -> Value {
+    required_all(summary(required_all(json!({ "event": event_kind(), "total": whole() }))))
+}
+
+fn event_kind() -> Value {
+    json!({ "type": "string", "enum": TALLIED.map(|kind| kind.as_str()) })
+}
+
+/// What every summary has, given how it counts one kind of event.
+fn summary(event: Value) -> Value {
     let mut day = json!({ "day": date() });
     for (name, _) in TREND {
         day[name] = whole();
     }
-    required_all(json!({
-        "entity": required_all(json!({ "id": text() })),
+    json!({
         "days": { "type": "integer", "minimum": 1 },
         "since": time(),
         "events": { "type": "array", "items": event },
         "trend": { "type": "array", "minItems": 1, "items": required_all(day), "description": "Oldest first." },
-    }))
+    })
 }
 
 fn date() -> Value {
