@@ -131,20 +131,3 @@ CREATE TABLE entity_recipients (
     PRIMARY KEY (company_id, entity_id, type, address)
 ) WITHOUT ROWID;
 CREATE INDEX entity_recipients_by_day ON entity_recipients (company_id, entity_id, type, last_day);
-
-CREATE TRIGGER tally_day AFTER INSERT ON events
-WHEN NEW.type IN ('SENT', 'DELIVERED', 'DELIVERY_DELAYED', 'BOUNCED', 'SOFT_BOUNCED', 'COMPLAINED', 'OPENED', 'CLICKED',
-                  'FAILED', 'INVALID', 'EXPIRED', 'CANCELLED')
-BEGIN
-    INSERT INTO day_tallies (company_id, mode, day, type, total)
-        SELECT company_id, mode, NEW.created_at / 86400000, NEW.type, 1 FROM email_outbox WHERE seq = NEW.email_seq
-        ON CONFLICT DO UPDATE SET total = total + 1;
-    INSERT INTO entity_tallies (company_id, entity_id, day, type, total)
-        SELECT company_id, entity_id, NEW.created_at / 86400000, NEW.type, 1 FROM email_outbox
-        WHERE seq = NEW.email_seq AND entity_id IS NOT NULL
-        ON CONFLICT DO UPDATE SET total = total + 1;
-    INSERT INTO entity_recipients (company_id, entity_id, type, address, last_day)
-        SELECT company_id, entity_id, NEW.type, to_email, NEW.created_at / 86400000 FROM email_outbox
-        WHERE seq = NEW.email_seq AND entity_id IS NOT NULL
-        ON CONFLICT DO UPDATE SET last_day = max(last_day, excluded.last_day);
-END;

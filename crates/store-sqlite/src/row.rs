@@ -10,6 +10,7 @@ use store::record::{Record, damaged};
 use store::{StoreError, change};
 
 use crate::error::from_sqlite;
+use crate::tallies;
 use crate::writer::Work;
 
 /// What `record` reads, by name.
@@ -116,6 +117,7 @@ pub fn add_events(connection: &Connection, seq: i64, events: &[Event]) -> Result
         let metadata = (!event.metadata.is_empty())
             .then(|| serde_json::to_string(&event.metadata).expect("a JSON object can be written"));
         statement.execute((seq, event.kind.as_str(), event.at.millis(), metadata)).map_err(from_sqlite)?;
+        tallies::count(connection, seq, event).map_err(from_sqlite)?;
     }
     Ok(())
 }

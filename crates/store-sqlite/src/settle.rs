@@ -1,7 +1,7 @@
 //! From the start of an attempt to its recorded end: every write here names status, fence and version.
 
 use model::attempt::LostLease;
-use model::{Address, EmailId, Guard, Status, Timestamp, WorkerId};
+use model::{Address, EmailId, EventKind, Guard, Status, Timestamp, WorkerId};
 use rusqlite::{Connection, OptionalExtension};
 use store::change::{Change, late_result};
 use store::consequence::counts_against_address;
@@ -9,6 +9,7 @@ use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
 
 use crate::error::from_sqlite;
 use crate::owners::Owners;
+use crate::tallies::SentEmail;
 use crate::writer::Work;
 use crate::{SqliteStore, alerts, row};
 
@@ -33,7 +34,7 @@ pub fn begin(work: &mut Work<'_>, start: &AttemptStart) -> Result<Begun, StoreEr
 
 pub fn settle(work: &mut Work<'_>, settlement: &Settlement) -> Result<Settled, StoreError> {
     let change = Change::of(settlement)?;
-    let Some(seq) = apply(work.connection, settlement, &change)? else {
+    let Some((seq, email)) = apply(work.connection, settlement, &change)? else {
         if settlement.by == SettledBy::Worker
             && let Some(seq) = seq_of(work.connection, settlement.guard.id)?
         {
@@ -43,6 +44,9 @@ pub fn settle(work: &mut Work<'_>, settlement: &Settlement) -> Result<Settled, S
     };
     work.counts.moved(Status::Processing, change.to);
     row::add_events(work.connection, seq, &settlement.events)?;
+    if let Some(event) = settlement.events.iter().find(|event| event.kind == EventKind::Sent) {
+        work.sent.note(work.connection, email, event.at)?;
+    }
     if let (Status::Failed, Some(failure)) = (change.to, change.failure)
         && counts_against_address(failure)
     {
@@ -67,7 +71,7 @@ fn apply(
     connection: &Connection,
     settlement: &Settlement,
     change: &Change<'_>,
-) -> Result<Option<i64>, StoreError> {
+) -> Result<Option<(i64, SentEmail)>, StoreError> {
     if change.sent_at.is_some() && change.lease_seen.is_none() {
         apply_sent(connection, settlement, change)
     } else {
@@ -79,7 +83,7 @@ fn apply_sent(
     connection: &Connection,
     settlement: &Settlement,
     change: &Change<'_>,
-) -> Result<Option<i64>, StoreError> {
+) -> Result<Option<(i64, SentEmail)>, StoreError> {
     let Guard { id, fence, version } = settlement.guard;
     connection
         .prepare_cached(
@@ -88,7 +92,7 @@ fn apply_sent(
                  at_provider = 0, unfinished_starts = 0, sent_at = ?4, updated_at = ?4, provider = ?5,
                  provider_message_id = ?6, duration_ms = ?7
              WHERE id = ?1 AND status = 'PROCESSING' AND fence = ?2 AND version = ?3
-             RETURNING seq",
+             RETURNING seq, company_id, mode, entity_id, to_email",
         )
         .and_then(|mut statement| {
             let bound = (
@@ -100,7 +104,7 @@ fn apply_sent(
                 change.provider_message_id,
                 change.duration_ms,
             );
-            statement.query_row(bound, |row| row.get(0)).optional()
+            statement.query_row(bound, settled_row).optional()
         })
         .map_err(from_sqlite)
 }
@@ -109,7 +113,7 @@ fn apply_other(
     connection: &Connection,
     settlement: &Settlement,
     change: &Change<'_>,
-) -> Result<Option<i64>, StoreError> {
+) -> Result<Option<(i64, SentEmail)>, StoreError> {
     let Guard { id, fence, version } = settlement.guard;
     connection
         .prepare_cached(
@@ -127,7 +131,7 @@ fn apply_other(
                  duration_ms = coalesce(?19, duration_ms), route = coalesce(?20, route)
              WHERE id = ?1 AND status = 'PROCESSING' AND fence = ?2 AND version = ?3
                AND (?15 IS NULL OR lease_until = ?15)
-             RETURNING seq",
+             RETURNING seq, company_id, mode, entity_id, to_email",
         )
         .and_then(|mut statement| {
             let failure = change.failure;
@@ -153,9 +157,15 @@ fn apply_other(
                 change.duration_ms,
                 change.route,
             ];
-            statement.query_row(bound, |row| row.get(0)).optional()
+            statement.query_row(bound, settled_row).optional()
         })
         .map_err(from_sqlite)
+}
+
+/// What an update of a settled row gives back.
+fn settled_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<(i64, SentEmail)> {
+    let email = SentEmail { company: row.get(1)?, mode: row.get(2)?, entity: row.get(3)?, to: row.get(4)? };
+    Ok((row.get(0)?, email))
 }
 
 pub fn seq_of(connection: &Connection, id: EmailId) -> Result<Option<i64>, StoreError> {

@@ -1,14 +1,128 @@
-//! Counts by day. A trigger on the events adds them up as they are written: there is one writer, so nobody waits.
+//! Counts by day, added up as events are written: there is one writer, so nobody waits. SENT, which every email has, is
+//! added up once per transaction.
+
+use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use model::company::KeyMode;
-use model::{CompanyId, EventKind};
+use model::{CompanyId, Event, EventKind, Timestamp};
 use rusqlite::{Connection, Row};
 use store::record::damaged;
+use store::tallies::{TALLIED, day_of};
 use store::{DayTally, EntityRecord, EntityTally, StoreError, Tallies};
 
 use crate::SqliteStore;
 use crate::error::from_sqlite;
+
+/// What was sent in one transaction, by company, mode and day.
+#[derive(Debug, Default)]
+pub struct SentNotes(Vec<(String, String, i64)>);
+
+/// An email that was sent, as far as it is counted.
+pub struct SentEmail {
+    pub company: String,
+    pub mode: String,
+    pub entity: Option<String>,
+    pub to: String,
+}
+
+impl SentNotes {
+    /// Notes an email; those about an entity are rarer and counted at once.
+    pub fn note(
+        &mut self,
+        connection: &Connection,
+        email: SentEmail,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
+        let day = day_of(at);
+        if let Some(entity) = &email.entity {
+            count_for_entity(connection, &email, entity, day).map_err(from_sqlite)?;
+        }
+        self.0.push((email.company, email.mode, day));
+        Ok(())
+    }
+
+    /// How many there are, to go back to with `forget_after`.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Forgets those noted after there were so many.
+    pub fn forget_after(&mut self, len: usize) {
+        self.0.truncate(len);
+    }
+
+    /// Writes the counts and forgets them.
+    pub fn flush(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        let mut totals: BTreeMap<(String, String, i64), u64> = BTreeMap::new();
+        for note in self.0.drain(..) {
+            *totals.entry(note).or_default() += 1;
+        }
+        for ((company, mode, day), total) in totals {
+            connection
+                .prepare_cached(
+                    "INSERT INTO day_tallies (company_id, mode, day, type, total) VALUES (?1, ?2, ?3, ?4, ?5)
+                     ON CONFLICT DO UPDATE SET total = total + excluded.total",
+                )?
+                .execute((company, mode, day, EventKind::Sent.as_str(), total))?;
+        }
+        Ok(())
+    }
+}
+
+/// Counts an event of an email, unless it is of a kind that is not counted, or SENT.
+pub fn count(connection: &Connection, seq: i64, event: &Event) -> rusqlite::Result<()> {
+    if event.kind == EventKind::Sent || !TALLIED.contains(&event.kind) {
+        return Ok(());
+    }
+    let (kind, day) = (event.kind.as_str(), day_of(event.at));
+    connection
+        .prepare_cached(
+            "INSERT INTO day_tallies (company_id, mode, day, type, total)
+             SELECT company_id, mode, ?3, ?2, 1 FROM email_outbox WHERE seq = ?1
+             ON CONFLICT DO UPDATE SET total = total + 1",
+        )?
+        .execute((seq, kind, day))?;
+    connection
+        .prepare_cached(
+            "INSERT INTO entity_tallies (company_id, entity_id, day, type, total)
+             SELECT company_id, entity_id, ?3, ?2, 1 FROM email_outbox WHERE seq = ?1 AND entity_id IS NOT NULL
+             ON CONFLICT DO UPDATE SET total = total + 1",
+        )?
+        .execute((seq, kind, day))?;
+    connection
+        .prepare_cached(
+            "INSERT INTO entity_recipients (company_id, entity_id, type, address, last_day)
+             SELECT company_id, entity_id, ?2, to_email, ?3 FROM email_outbox
+             WHERE seq = ?1 AND entity_id IS NOT NULL
+             ON CONFLICT DO UPDATE SET last_day = max(last_day, excluded.last_day)",
+        )?
+        .execute((seq, kind, day))?;
+    Ok(())
+}
+
+fn count_for_entity(
+    connection: &Connection,
+    email: &SentEmail,
+    entity: &str,
+    day: i64,
+) -> rusqlite::Result<()> {
+    let kind = EventKind::Sent.as_str();
+    connection
+        .prepare_cached(
+            "INSERT INTO entity_tallies (company_id, entity_id, day, type, total) VALUES (?1, ?2, ?3, ?4, 1)
+             ON CONFLICT DO UPDATE SET total = total + 1",
+        )?
+        .execute((&email.company, entity, day, kind))?;
+    connection
+        .prepare_cached(
+            "INSERT INTO entity_recipients (company_id, entity_id, type, address, last_day)
+             VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT DO UPDATE SET last_day = max(last_day, excluded.last_day)",
+        )?
+        .execute((&email.company, entity, kind, &email.to, day))?;
+    Ok(())
+}
 
 #[async_trait]
 impl Tallies for SqliteStore {

@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use crate::counts::Counts;
 use crate::error::from_sqlite;
 use crate::schema;
+use crate::tallies::SentNotes;
 
 /// How many pieces of work may wait; past this the store says that it is busy.
 const WAITING_MAX: usize = 8_192;
@@ -33,6 +34,7 @@ const LOG_PAGES_MAX: i64 = 32 * 1024;
 pub struct Work<'a> {
     pub connection: &'a Connection,
     pub counts: &'a mut Counts,
+    pub sent: &'a mut SentNotes,
 }
 
 /// Given how the transaction ended, tells the caller.
@@ -115,12 +117,13 @@ fn in_savepoint<T>(
 ) -> Result<T, StoreError> {
     let connection = context.connection;
     let run = |sql: &str| connection.prepare_cached(sql)?.execute([]).map(|_| ());
-    let counts_before = *context.counts;
+    let (counts_before, sent_before) = (*context.counts, context.sent.len());
     run("SAVEPOINT work").map_err(from_sqlite)?;
     let outcome = catch_unwind(AssertUnwindSafe(|| work(context)))
         .unwrap_or_else(|_| Err(StoreError::Broken("a write panicked and was undone".into())));
     if outcome.is_err() {
         *context.counts = counts_before;
+        context.sent.forget_after(sent_before);
         run("ROLLBACK TO work").map_err(from_sqlite)?;
     }
     run("RELEASE work").map_err(from_sqlite)?;
@@ -147,7 +150,7 @@ fn write_group(
     first: Job,
     waiting: &Receiver<Job>,
 ) -> (Vec<Answer>, Result<(), StoreError>) {
-    let mut counts = Counts::default();
+    let (mut counts, mut sent) = (Counts::default(), SentNotes::default());
     let begun = connection.execute_batch("BEGIN IMMEDIATE");
     let mut answers = Vec::new();
     let mut next = Some(first);
@@ -155,15 +158,17 @@ fn write_group(
         // SQLite may end the whole transaction by itself (a full disk, a failing one). Whatever ran after that
         // would be committed on its own while its caller is told that nothing was stored.
         let open = begun.is_ok() && !connection.is_autocommit();
-        answers.push(job(open.then_some(&mut Work { connection, counts: &mut counts })));
+        answers.push(job(open.then_some(&mut Work { connection, counts: &mut counts, sent: &mut sent })));
         next = if answers.len() < GROUP_MAX { waiting.try_recv().ok() } else { None };
     }
     if begun.is_ok() && connection.is_autocommit() {
         let full = "the database ended the transaction by itself, most likely for want of room".to_owned();
         return (answers, Err(StoreError::Full(full)));
     }
-    let ended =
-        begun.and_then(|()| counts.flush(connection)).and_then(|()| connection.execute_batch("COMMIT"));
+    let ended = begun
+        .and_then(|()| counts.flush(connection))
+        .and_then(|()| sent.flush(connection))
+        .and_then(|()| connection.execute_batch("COMMIT"));
     if ended.is_err() && !connection.is_autocommit() {
         // Nothing else can be done if this fails too: the next BEGIN will say so.
         let _ = connection.execute_batch("ROLLBACK");
