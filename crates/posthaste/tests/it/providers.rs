@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use testkit::http::{Answer, Request, Server as Http, json as reply};
 use tokio::runtime::Runtime;
 
+use crate::sink::Sink;
 use crate::support::{Place, Server, curl};
 
 /// The most emails one call takes.
@@ -336,6 +337,50 @@ fn process_a_lost_answer_of_ses_is_marked() {
         let doubled = copies[id.as_str()] > 1;
         let marked = world.event_kinds(&key, id).iter().any(|kind| kind == "OUTCOME_UNKNOWN");
         assert!(doubled && marked, "{id}: {} copies, marked: {marked}", copies[id.as_str()]);
+    }
+}
+
+/// Nor does an SMTP server: every copy after the first is marked before it goes out, and with `hold` there is none.
+#[test]
+fn process_a_lost_answer_of_smtp_is_marked_or_held() {
+    const EMAILS: usize = 3;
+    let sink = Sink::start(&[]);
+    let settings = format!(
+        "default_retry = \"twice\"\n[retry.twice]\ndelays_secs = [1]\nmax_attempts = 2\n\
+         [providers.relay]\nkind = \"smtp\"\nurl = \"{}\"\n",
+        sink.url("")
+    );
+    let world = World::new(&settings);
+    let (key, careful) = (world.company("acme", &[]), world.company("careful", &["--on-unknown", "hold"]));
+    let hand_in = |key: &str| -> Vec<String> {
+        let email = |n| json!({ "to": format!("{n}@accept-reset.test"), "subject": "s", "html": "<p>x</p>" });
+        world.place.write("batch.json", &json!((0..EMAILS).map(email).collect::<Vec<_>>()).to_string());
+        let body = format!("@{}", world.place.path().join("batch.json").display());
+        let json = "Content-Type: application/json";
+        let answer = world.curl(key, "/v1/email/batch", &["-H", json, "--data-binary", &body]);
+        let results = answer["results"].as_array().expect(IDS_KEPT).iter();
+        results.map(|result| result["outboxId"].as_str().expect("an id").to_owned()).collect()
+    };
+    let (retried, held) = (hand_in(&key), hand_in(&careful));
+    let _worker = world.worker();
+    let since = Instant::now();
+    while world.some(&careful, "RETRY_SCHEDULED").len() < EMAILS || world.some(&key, "FAILED").len() < EMAILS
+    {
+        assert!(since.elapsed() < PATIENCE, "not all of them are held or given up");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let arrivals = sink.arrivals();
+    let copies = |id: &String| arrivals.iter().filter(|arrival| arrival.id == *id).count();
+    for id in &retried {
+        let kinds = world.event_kinds(&key, id);
+        let place = |kind: &str| kinds.iter().position(|other| other == kind).unwrap_or(usize::MAX);
+        let second = kinds.iter().rposition(|kind| kind == "SENT_ATTEMPT").unwrap_or(0);
+        assert_eq!(copies(id), 2, "{id}");
+        assert!(place("OUTCOME_UNKNOWN") < second, "{id}: {kinds:?}");
+    }
+    for id in &held {
+        assert_eq!(copies(id), 1, "{id}");
+        assert!(world.event_kinds(&careful, id).iter().any(|kind| kind == "OUTCOME_UNKNOWN"), "{id}");
     }
 }
 
