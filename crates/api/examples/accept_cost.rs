@@ -66,6 +66,7 @@ async fn router() -> (Router, String) {
         clock: Arc::new(ManualClock::default()),
         suppressions: Arc::default(),
         templates: Arc::default(),
+        tracer: Default::default(),
         dice: Arc::new(|| 0.0),
         settings: Arc::new(Settings {
             default_retry_policy: fast.name.clone(),

@@ -7,17 +7,20 @@ use std::time::{Duration, Instant};
 
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt as _;
+use gateway::trace::Span;
 
 use crate::error::Problem;
+use crate::inside::Pass;
 use crate::limits::REQUEST_ID_LENGTH_MAX;
 use crate::rate::RateStatus;
 use crate::state::ApiState;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 /// The id of the request: the caller's if it is well-formed, else ours.
@@ -37,6 +40,10 @@ pub async fn edge(State(state): State<ApiState>, mut request: Request, next: Nex
     let started = Instant::now();
     let id = request_id(request.headers());
     request.extensions_mut().insert(RequestId(Arc::clone(&id)));
+    let mut span = span_of(&state, &request, &id);
+    if let Some(context) = span.context() {
+        request.extensions_mut().insert(context);
+    }
     let method = request.method().clone();
     // The route's path, not the caller's: addresses and keys are put there by mistake.
     let path =
@@ -48,12 +55,40 @@ pub async fn edge(State(state): State<ApiState>, mut request: Request, next: Nex
         Err(panic) => panicked(&id, panic.as_ref()).into_response(),
     };
     finish(&mut response, &id, &state);
+    end_span(&mut span, response.status());
     if let Some(path) = path {
         let (status, took) = (response.status().as_u16(), started.elapsed());
         let path = path.as_ref().map_or("none", MatchedPath::as_str);
         tracing::debug!(requestId = %id, %method, path, status, durationMs = millis(took), "a request was answered");
     }
     response
+}
+
+/// The span of a request, if it is traced. Health checks are none of anybody's traces, nor is what pages read.
+fn span_of(state: &ApiState, request: &Request, id: &str) -> Span {
+    let tracer = &state.desk.gateway.tracer;
+    if !tracer.is_on() {
+        return Span::default();
+    }
+    let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let is_page = request.method() == Method::GET && request.extensions().get::<Pass>().is_some();
+    let Some(route) = route.filter(|route| route.starts_with("/v1/") && !is_page) else {
+        return Span::default();
+    };
+    let method = request.method();
+    let traceparent = request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok());
+    let mut span = tracer.request(|| format!("{method} {route}"), traceparent);
+    span.put("http.request.method", method);
+    span.put("http.route", route);
+    span.put("requestId", id);
+    span
+}
+
+fn end_span(span: &mut Span, status: StatusCode) {
+    span.number("http.response.status_code", status.as_u16());
+    if status.is_server_error() {
+        span.fails(status.as_u16());
+    }
 }
 
 fn finish(response: &mut Response, id: &str, state: &ApiState) {

@@ -10,13 +10,16 @@ pub mod rules;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use model::{Company, Content, EmailId, NewEmail, Recipient, Secret, Status, Timestamp};
+use model::{
+    Company, CompanyId, Content, EmailId, NewEmail, Recipient, Secret, Status, Timestamp, TraceContext,
+};
 use serde_json::Value;
 use store::{Acceptance, Accepted, IdempotencyKey, StoreError};
 
 use crate::documents::DocumentKeys;
 use crate::gates::route_text;
 use crate::keys::Caller;
+use crate::trace::{self, Span, SpanKind};
 use crate::validate::html;
 use crate::{Gateway, observe, route};
 pub use known::{Known, look_up};
@@ -59,6 +62,15 @@ pub struct Prepared {
     acceptance: Acceptance,
     answer: String,
     arrived: Instant,
+    trace: Option<TraceContext>,
+}
+
+impl Prepared {
+    /// Where the request stands in a trace, if it is traced.
+    #[must_use]
+    pub fn within(self, trace: Option<TraceContext>) -> Self {
+        Self { trace, ..self }
+    }
 }
 
 /// What to tell the application, as JSON.
@@ -133,13 +145,16 @@ pub fn prepare_many(
 pub async fn commit(desk: &Desk, prepared: Prepared) -> Result<Answer, NotTaken> {
     let gateway = desk.gateway.clone();
     to_the_end(async move {
-        let Prepared { acceptance, answer, arrived } = prepared;
+        let Prepared { mut acceptance, answer, arrived, trace } = prepared;
         if acceptance.emails.is_empty() {
             return Ok(Answer { body: answer, replayed: false });
         }
+        let mut span = accepting(&gateway, &mut acceptance, trace);
         let now = acceptance.now;
-        let offers = offers(&acceptance.emails);
-        match gateway.store.accept(acceptance).await? {
+        let (count, offers) = (acceptance.emails.len(), offers(&acceptance.emails));
+        let lines = lines(&acceptance);
+        let accepted = gateway.store.accept(acceptance).await;
+        match accepted.inspect_err(|_| span.fails("STORE_ERROR"))? {
             Accepted::Stored => {}
             Accepted::Replayed { answer } => return Ok(Answer { body: answer, replayed: true }),
             Accepted::KeyReused => return Err(NotTaken::KeyReused),
@@ -149,9 +164,60 @@ pub async fn commit(desk: &Desk, prepared: Prepared) -> Result<Answer, NotTaken>
         }
         offer(&gateway, &offers).await;
         observe::enqueued(arrived.elapsed());
+        observe::taken_in(offers.len(), count - offers.len());
+        if let Some(lines) = lines {
+            lines.write(arrived.elapsed());
+        }
         Ok(Answer { body: answer, replayed: false })
     })
     .await
+}
+
+/// The span of an acceptance. The attempts of its emails follow it, wherever they are made.
+fn accepting(gateway: &Gateway, acceptance: &mut Acceptance, trace: Option<TraceContext>) -> Span {
+    let mut span = gateway.tracer.follow(trace::ACCEPT, SpanKind::Producer, trace);
+    let Some(context) = span.context() else { return span };
+    span.put("companyId", acceptance.company);
+    match &acceptance.emails[..] {
+        [email] => span.put("outboxId", email.id),
+        emails => span.number("emails", u32::try_from(emails.len()).unwrap_or(u32::MAX)),
+    }
+    if let Some(first) = acceptance.emails.first() {
+        span.put("requestId", &first.request_id);
+    }
+    for email in &mut acceptance.emails {
+        email.trace = Some(context);
+    }
+    span
+}
+
+/// What the log says of emails that were taken in. A line for each would be most of the log of a busy gateway, so there
+/// are none unless details are asked for.
+struct Lines {
+    company: CompanyId,
+    request_id: String,
+    emails: Vec<(EmailId, Status)>,
+}
+
+fn lines(acceptance: &Acceptance) -> Option<Lines> {
+    let emails = &acceptance.emails;
+    tracing::enabled!(tracing::Level::DEBUG).then(|| Lines {
+        company: acceptance.company,
+        request_id: emails.first().map(|email| email.request_id.clone()).unwrap_or_default(),
+        emails: emails.iter().map(|email| (email.id, email.status)).collect(),
+    })
+}
+
+impl Lines {
+    fn write(&self, took: Duration) {
+        for (id, state) in &self.emails {
+            tracing::debug!(
+                outboxId = %id, requestId = self.request_id, companyId = %self.company, %state,
+                durationMs = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+                "accepted"
+            );
+        }
+    }
 }
 
 /// Runs a future to its end even if whoever waits for it goes away. A panic in it is passed on.
@@ -194,6 +260,7 @@ fn prepared(company: &Company, request: Request, emails: Vec<NewEmail>, answer: 
         acceptance: Acceptance { company: company.id, emails, key, daily_limit, now },
         answer,
         arrived,
+        trace: None,
     }
 }
 
@@ -272,6 +339,7 @@ fn check(
         expires_at: schedule.due_at.plus(draft.ttl.unwrap_or(settings.ttl)),
         wishes: draft.wishes,
         content: draft.content,
+        trace: None,
     };
     Ok((email, notes))
 }

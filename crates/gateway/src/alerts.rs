@@ -20,7 +20,7 @@ use crate::accept::{KEY_KEPT, PRIORITY_DEFAULT, offer};
 use crate::company_cache::CompanyCache;
 use crate::gates::route_text;
 use crate::templates::TemplateName;
-use crate::{CAPTURE, Gateway, route};
+use crate::{CAPTURE, Gateway, observe, route};
 
 /// How many are seen to in one go.
 pub const BATCH: u32 = 20;
@@ -46,8 +46,10 @@ pub async fn see_to(gateway: &Gateway, companies: &CompanyCache) -> Result<u32, 
             None => AlertOutcome::Shown("its company is gone".to_owned()),
         };
         if let AlertOutcome::Shown(why) = &outcome {
+            let email = gateway.store.email(alert.company, alert.email).await?;
             tracing::warn!(
-                companyId = %alert.company, outboxId = %alert.email, alert = alert.kind.as_str(), reason = alert.reason,
+                outboxId = %alert.email, requestId = email.map(|email| email.request_id),
+                companyId = %alert.company, alert = alert.kind.as_str(), reason = alert.reason,
                 "an alert is shown here only: {why}"
             );
         }
@@ -108,6 +110,7 @@ async fn tell(gateway: &Gateway, company: &Arc<Company>, alert: &Alert) -> Resul
             text: Some(rendered.text),
             attachments: Vec::new(),
         },
+        trace: None,
     };
     hand_in(gateway, alert, email, now).await
 }
@@ -131,6 +134,7 @@ async fn hand_in(
         Acceptance { company: email.company, emails: vec![email], key: Some(key), daily_limit: None, now };
     match gateway.store.accept(acceptance).await? {
         Accepted::Stored => {
+            observe::taken_in(1, 0);
             offer(gateway, &[(id, now)]).await;
             Ok(AlertOutcome::Sent(id))
         }

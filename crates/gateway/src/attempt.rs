@@ -22,6 +22,7 @@ use crate::flight::Flight;
 use crate::gates::{Gates, route_text};
 use crate::route::{self, Choice, Route};
 use crate::suppressions::names;
+use crate::trace::{self, Span, SpanKind, Tracer};
 use crate::validate::{self, NotPassed};
 use crate::{Gateway, observe, sandbox};
 
@@ -73,7 +74,37 @@ enum Stopped {
 }
 
 /// One attempt, from claim to recorded end. `suppressed` are those of its recipients that must not be written to.
-pub async fn run(bench: &Bench, claim: Claim, suppressed: &[Address], flight: &Flight) -> Finished {
+pub async fn run(bench: &Bench, mut claim: Claim, suppressed: &[Address], flight: &Flight) -> Finished {
+    let mut span = span_of(&bench.gateway.tracer, &claim);
+    // What is done from here on is part of the attempt.
+    claim.trace = span.context();
+    let finished = try_once(bench, claim, suppressed, flight, &mut span).await;
+    match finished {
+        Finished::Recorded(status) => span.put("state", status),
+        Finished::Lost => span.put("state", "lost"),
+        Finished::StoreTrouble => span.fails("STORE_ERROR"),
+    }
+    finished
+}
+
+fn span_of(tracer: &Tracer, claim: &Claim) -> Span {
+    let mut span = tracer.follow(trace::ATTEMPT, SpanKind::Consumer, claim.trace);
+    if span.is_on() {
+        span.put("outboxId", claim.id());
+        span.put("companyId", claim.company);
+        span.put("requestId", &claim.request_id);
+        span.number("attempt", claim.attempt);
+    }
+    span
+}
+
+async fn try_once(
+    bench: &Bench,
+    claim: Claim,
+    suppressed: &[Address],
+    flight: &Flight,
+    span: &mut Span,
+) -> Finished {
     let started = Instant::now();
     let (to, attempt) = (claim.envelope.to.clone(), claim.attempt);
     let company = match bench.companies.get(&*bench.gateway.store, claim.company).await {
@@ -102,6 +133,9 @@ pub async fn run(bench: &Bench, claim: Claim, suppressed: &[Address], flight: &F
     let played = played_report(bench, &ending, &to);
     let (verdict, concluding) = conclude(flight.facts, ending, &rules);
     events.extend(concluding);
+    if let Some(code) = observe::code_of(&verdict) {
+        span.fails(code);
+    }
     let settlement = Settlement { guard: flight.guard(), by: SettledBy::Worker, verdict, events, now };
     let finished = record(bench, flight, settlement, started).await;
     if let (Finished::Recorded(Status::Sent), Some((provider, kind))) = (finished, played) {
@@ -121,7 +155,10 @@ fn played_report(bench: &Bench, ending: &Ending, to: &Address) -> Option<(String
 async fn play(bench: &Bench, flight: &Flight, provider: &str, kind: ReportKind, attempt: u32) {
     let id = format!("sandbox:{}:{attempt}", flight.id);
     if let Err(error) = sandbox::play(&bench.gateway, provider, flight.id, kind, id).await {
-        tracing::warn!(outboxId = %flight.id, %error, "the report of a sandbox address could not be played");
+        tracing::warn!(
+            outboxId = %flight.id, requestId = flight.request_id, companyId = %flight.company, attempt, %error,
+            "the report of a sandbox address could not be played"
+        );
     }
 }
 
@@ -173,11 +210,28 @@ async fn carry_out(
     let outgoing = route.outgoing(&claim, content);
     begin(gateway, flight, &route, now, events).await?;
     let called = Instant::now();
+    let mut call = call_of(&gateway.tracer, &claim, &route.provider);
     let ending = send(&**provider, route.provider.clone(), &outgoing).await;
     let error = if let Ending::NotSent(error) = &ending { Some(error) } else { None };
+    if let Some(error) = error {
+        call.fails(&error.code);
+    }
+    drop(call);
     observe::called(&route.provider, error, called.elapsed());
     bench.gates.report(&route.provider, error).await;
     Ok(ending)
+}
+
+/// The span of a call to a provider. Its context stays here: it is nobody else's business.
+fn call_of(tracer: &Tracer, claim: &Claim, provider: &str) -> Span {
+    let mut span = tracer.follow(trace::SEND, SpanKind::Client, claim.trace);
+    if span.is_on() {
+        span.put("outboxId", claim.id());
+        span.put("companyId", claim.company);
+        span.number("attempt", claim.attempt);
+        span.put("provider", provider);
+    }
+    span
 }
 
 /// Copies to those who must not be written to are left out; the email goes to the others.
@@ -296,6 +350,7 @@ fn recorded(flight: &Flight, settlement: &Settlement, status: Status, took: Dura
     tracing::info!(
         outboxId = %flight.id, requestId = flight.request_id, companyId = %flight.company,
         attempt = flight.facts.attempt, state = %status, durationMs = millis(took), errorCode = code,
+        traceId = flight.trace.map(|trace| trace.trace_text()),
         "attempt ended"
     );
 }

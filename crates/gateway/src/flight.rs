@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::email::Wishes;
-use model::{Claim, CompanyId, EmailId, Guard};
+use model::{Claim, CompanyId, EmailId, Guard, TraceContext};
 use store::Settlement;
 
 use crate::conclude::Facts;
@@ -31,6 +31,8 @@ pub struct Flight {
     pub wishes: Wishes,
     pub size_bytes: u64,
     pub route: String,
+    /// Where its acceptance stands in a trace, if it is traced.
+    pub trace: Option<TraceContext>,
     /// The provider this email probes, which gets nothing else for now.
     probe: Option<String>,
     /// It waited by a route that is no longer its own.
@@ -56,6 +58,7 @@ impl Flight {
             wishes: claim.wishes.clone(),
             size_bytes: u64::try_from(size_bytes).unwrap_or(u64::MAX),
             route: claim.route.clone(),
+            trace: claim.trace,
             probe,
             is_stray: AtomicBool::new(false),
             progress: Mutex::new(progress),

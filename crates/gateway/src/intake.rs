@@ -7,7 +7,7 @@ use model::{
 use store::{IntakeItem, IntakeVerdict, StoreError};
 
 use crate::company_cache::CompanyCache;
-use crate::validate::{refusal, template};
+use crate::validate::{Validation, refusal, template};
 use crate::{Gateway, observe};
 
 /// The same code with which the API refuses a composed email.
@@ -20,12 +20,14 @@ pub const BATCH: u32 = 4;
 pub async fn take_in_batch(gateway: &Gateway, companies: &CompanyCache) -> Result<u32, StoreError> {
     let mut ended = 0;
     for item in gateway.store.awaiting_intake(BATCH).await? {
-        let id = item.id;
+        let (id, company) = (item.id, item.company);
         match take_in(gateway, companies, item).await {
             Ok(done) => ended += u32::from(done),
             Err(error) if error.is_temporary() => return Err(error),
             // One row that cannot be dealt with must not keep the others waiting.
-            Err(error) => tracing::error!(outboxId = %id, %error, "an intake could not be ended"),
+            Err(error) => tracing::error!(
+                outboxId = %id, companyId = %company, %error, "an intake could not be ended"
+            ),
         }
     }
     Ok(ended)
@@ -47,21 +49,37 @@ async fn take_in(gateway: &Gateway, companies: &CompanyCache, item: IntakeItem) 
     };
     let now = gateway.clock.now();
     let events = events_of(&verdict, began_at, now);
-    let is_in = matches!(verdict, IntakeVerdict::Passed { .. });
+    let refused = refused_by(&verdict);
+    let is_in = refused.is_none();
     if !gateway.store.settle_intake((id, version), verdict, events.clone(), now).await? {
         return Ok(false);
     }
     observe::recorded(&events);
+    if let Some(refused) = refused {
+        observe::validation_failed(refused);
+        observe::ended_as(Status::Invalid);
+    }
     let state = if is_in { Status::Enqueued } else { Status::Invalid };
     tracing::info!(
         outboxId = %id, requestId = email.request_id, companyId = %company, %state,
-        durationMs = now.since(began_at).as_millis(),
+        durationMs = u64::try_from(now.since(began_at).as_millis()).unwrap_or(u64::MAX),
         "intake ended"
     );
     if is_in {
         gateway.queue.offer(&[(id, now)]).await?;
     }
     Ok(true)
+}
+
+/// The validation that refuses it, if one does.
+fn refused_by(verdict: &IntakeVerdict) -> Option<Validation> {
+    match verdict {
+        IntakeVerdict::Passed { .. } => None,
+        IntakeVerdict::Refused { failure } if failure.code == ErrorCode::INVALID_TEMPLATE => {
+            Some(Validation::Template)
+        }
+        IntakeVerdict::Refused { .. } => Some(Validation::Integrity),
+    }
 }
 
 /// The envelope under which the content may be sent. What only the request said (tags) stays as it was.

@@ -8,7 +8,7 @@
 //! `standing` tells people), `lineup` (whose turn it is among the routes), `flight` (an attempt as its worker sees it),
 //! `caution` (emails that may have brought a worker down), `company_cache`,
 //! `suppressions` (who is not to be written to), `templates`, `sandbox` (reports that are
-//! played), `observe` (every metric, named once),
+//! played), `observe` (every metric, named once), `trace` (spans of the path, for OpenTelemetry),
 //! `keys` (who calls), `documents` (CPF and CNPJ under lock).
 
 pub mod accept;
@@ -36,6 +36,7 @@ pub mod sweep;
 pub mod templates;
 #[cfg(test)]
 mod testing;
+pub mod trace;
 pub mod validate;
 pub mod worker;
 
@@ -52,6 +53,7 @@ use crate::alerts::AlertSettings;
 use crate::reputation::ReputationLimits;
 use crate::suppressions::SuppressionList;
 use crate::templates::TemplateShelf;
+use crate::trace::Tracer;
 
 /// The ports and settings that everything here works with.
 #[derive(Clone)]
@@ -66,6 +68,8 @@ pub struct Gateway {
     pub settings: Arc<Settings>,
     pub suppressions: Arc<SuppressionList>,
     pub templates: Arc<TemplateShelf>,
+    /// Off unless the operator names a collector.
+    pub tracer: Tracer,
 }
 
 /// The name of the provider that keeps mail instead of sending it.

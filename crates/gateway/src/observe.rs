@@ -1,12 +1,13 @@
 //! Every metric of the pipeline, named once, and the few functions that feed them. Labels come from small, fixed
 //! sets; what could grow without bound (an attempt's number, a foreign code) is folded first.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
-use model::{Category, ErrorCode, Event, EventKind, Status, Timestamp, Verdict};
+use model::{Category, ErrorCode, Event, EventKind, ReportKind, Status, Timestamp, Verdict};
 use provider::{SendError, Taken};
-use store::QueueStats;
+use store::{QueueStats, Reported};
 
 use crate::validate::Validation;
 
@@ -58,6 +59,27 @@ pub fn describe() {
     describe_counter!(COMPANIES_PAUSED, "Companies paused for their bounces or complaints");
     describe_gauge!(PROVIDER_BREAKER, "1 while a provider rests and is only probed, else 0");
     describe_counter!(WEBHOOKS_IN, "Webhooks of providers by what became of them");
+    begin_at_zero();
+}
+
+/// What is counted by words of our own is there from the start: a rate needs a value to begin with, and an alert that
+/// looks at nothing is silent.
+fn begin_at_zero() {
+    counter!(SEND_RESULT, "status" => "success", "error_code" => "", "attempt" => bounded_attempt(1))
+        .increment(0);
+    for kind in EventKind::ALL {
+        counter!(STATE_TRANSITIONS, "state" => kind.as_str()).increment(0);
+    }
+    for validation in Validation::ALL {
+        counter!(VALIDATION_FAILURES, "validation" => validation.as_str()).increment(0);
+    }
+    for category in Category::ALL.into_iter().filter(|category| category.is_retried()) {
+        counter!(RETRIES, "category" => category.as_str()).increment(0);
+    }
+    for status in Status::ALL.iter().filter(|status| status.is_final()) {
+        counter!(FINAL_STATE, "state" => status.as_str()).increment(0);
+    }
+    counter!(COMPANIES_PAUSED).increment(0);
 }
 
 /// A webhook came in. `provider` is a configured name, never one that a caller made up.
@@ -70,6 +92,42 @@ pub fn enqueued(took: Duration) {
     histogram!(ENQUEUE_DURATION).record(took.as_secs_f64());
 }
 
+/// So many emails were taken in for the queue, and so many for the intake, which has yet to look at them.
+pub fn taken_in(enqueued: usize, unchecked: usize) {
+    transitions(EventKind::Enqueued, enqueued);
+    transitions(EventKind::Accepted, unchecked);
+}
+
+/// A person or the company withdrew an email.
+pub fn cancelled() {
+    transition(EventKind::Cancelled.as_str());
+    ended_as(Status::Cancelled);
+}
+
+/// Somebody does not want to wait for the next attempt.
+pub fn retry_requested() {
+    transition(EventKind::RetryRequested.as_str());
+}
+
+/// Dead letters went back into the queue.
+pub fn replayed(count: u64) {
+    counter!(STATE_TRANSITIONS, "state" => EventKind::Replayed.as_str()).increment(count);
+}
+
+pub fn dead_letter_dropped() {
+    transition(EventKind::DeadLetterDropped.as_str());
+}
+
+/// A report was kept. One that repeats another or finds no email says nothing new.
+pub fn reported(kind: ReportKind, reported: &Reported) {
+    if let Reported::Applied { status, moved, .. } = reported {
+        transition(kind.event().as_str());
+        if *moved {
+            ended_as(*status);
+        }
+    }
+}
+
 /// Events that are committed.
 pub fn recorded(events: &[Event]) {
     for event in events {
@@ -79,8 +137,7 @@ pub fn recorded(events: &[Event]) {
 
 /// Emails that were claimed; the store records their events itself.
 pub fn claimed(count: usize) {
-    counter!(STATE_TRANSITIONS, "state" => EventKind::Received.as_str())
-        .increment(u64::try_from(count).unwrap_or(u64::MAX));
+    transitions(EventKind::Received, count);
 }
 
 /// An attempt is about to call its provider.
@@ -111,7 +168,7 @@ pub fn attempt_ended(verdict: &Verdict, status: Status, attempt: u32, took: Dura
 /// An attempt's end is committed, and nobody knows how long it took.
 pub fn ended(verdict: &Verdict, status: Status, attempt: u32) {
     if let Some((result, code)) = send_result(verdict) {
-        let code = code.map_or(String::new(), bounded_code);
+        let code = code.map_or(Cow::Borrowed(""), bounded_code);
         counter!(SEND_RESULT, "status" => result, "error_code" => code, "attempt" => bounded_attempt(attempt))
             .increment(1);
     }
@@ -119,8 +176,13 @@ pub fn ended(verdict: &Verdict, status: Status, attempt: u32) {
         retried(failure.category);
     }
     if status.is_final() {
-        counter!(FINAL_STATE, "state" => status.as_str()).increment(1);
+        ended_as(status);
     }
+}
+
+/// An email reached a final state.
+pub fn ended_as(status: Status) {
+    counter!(FINAL_STATE, "state" => status.as_str()).increment(1);
 }
 
 /// A provider answered, or did not. The names of providers are the operator's, so they are few.
@@ -155,6 +217,13 @@ pub fn waiting(stats: &QueueStats, now: Timestamp) {
 
 fn transition(state: &'static str) {
     counter!(STATE_TRANSITIONS, "state" => state).increment(1);
+}
+
+fn transitions(kind: EventKind, count: usize) {
+    if count > 0 {
+        counter!(STATE_TRANSITIONS, "state" => kind.as_str())
+            .increment(u64::try_from(count).unwrap_or(u64::MAX));
+    }
 }
 
 fn retried(category: Category) {
@@ -202,31 +271,28 @@ fn bounded_attempt(attempt: u32) -> &'static str {
     }
 }
 
-/// Our codes are few, and SMTP's carry three digits at most; anything else counts as one.
-fn bounded_code(code: &ErrorCode) -> String {
-    let text = code.as_str();
-    let digits = text.bytes().filter(u8::is_ascii_digit).count();
-    let is_ours = text.len() <= 48
-        && digits <= 3
-        && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_');
-    if is_ours { text.to_owned() } else { "OTHER".to_owned() }
+/// Replies of SMTP servers that mean something; a server may say any number it likes.
+const SMTP_REPLIES: &[&str] = &[
+    "421", "450", "451", "452", "454", "455", "500", "501", "502", "503", "504", "521", "523", "530", "534",
+    "535", "538", "541", "550", "551", "552", "553", "554", "555", "556", "571",
+];
+
+/// Codes of ours are as many as there are in the source. Those made of a reply are folded: what no server should say
+/// counts as one, and anything else as another.
+fn bounded_code(code: &ErrorCode) -> Cow<'static, str> {
+    if let Some(constant) = code.as_constant() {
+        return Cow::Borrowed(constant);
+    }
+    let of_smtp = [("SMTP_REJECTED_", "SMTP_REJECTED_5yz"), ("SMTP_TRANSIENT_", "SMTP_TRANSIENT_4yz")];
+    for (prefix, folded) in of_smtp {
+        match code.as_str().strip_prefix(prefix) {
+            Some(reply) if SMTP_REPLIES.contains(&reply) => return Cow::Owned(code.as_str().to_owned()),
+            Some(_) => return Cow::Borrowed(folded),
+            None => {}
+        }
+    }
+    Cow::Borrowed("OTHER")
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_are_bounded() {
-        assert_eq!([1, 5, 6, 4_000].map(bounded_attempt), ["1", "5", "6+", "6+"]);
-        let cases = [
-            ("SMTP_REJECTED_550", "SMTP_REJECTED_550"),
-            ("NETWORK_ERROR", "NETWORK_ERROR"),
-            ("SMTP_REJECTED_123456", "OTHER"),
-            ("free text", "OTHER"),
-        ];
-        for (code, expected) in cases {
-            assert_eq!(bounded_code(&ErrorCode::from_string(code.to_owned())), expected);
-        }
-    }
-}
+mod tests;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use model::{CompanyId, EmailId, Timestamp};
 use store::{DeadLetterFilter, ReplayCount, StoreError};
 
-use crate::{Gateway, accept};
+use crate::{Gateway, accept, observe};
 
 /// Dead letters per call of the store: one short transaction.
 const CHUNK: u32 = 500;
@@ -61,6 +61,7 @@ async fn replay_chunk(
     let offers: Vec<_> = ids.iter().map(|id| (*id, now)).collect();
     let chunk = DeadLetterFilter { ids: Some(ids), ..filter.clone() };
     let count = gateway.store.replay(company, &chunk, now, CHUNK).await?;
+    observe::replayed(count.replayed);
     accept::offer(gateway, &offers).await;
     Ok(count.replayed)
 }

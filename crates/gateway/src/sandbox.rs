@@ -5,7 +5,7 @@ use model::{Bounce, EmailId, Report, ReportKind};
 use serde_json::{Map, json};
 use store::{ReportArrival, Reported, StoreError};
 
-use crate::Gateway;
+use crate::{Gateway, observe};
 
 /// What can be played, by name.
 pub const PLAYED: [(&str, ReportKind); 9] = [
@@ -41,6 +41,7 @@ pub async fn play(
     let payload = b"{\"played\":true}".to_vec();
     let arrival = ReportArrival { report, provider: provider.to_owned(), payload, now };
     let reported = gateway.store.report(arrival).await?;
+    observe::reported(kind, &reported);
     if let Reported::Applied { company, .. } = reported {
         gateway.suppressions.changed(company);
     }

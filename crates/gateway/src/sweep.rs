@@ -135,12 +135,16 @@ impl Sweep {
             let lost = self.gateway.store.lost_leases(now, LEASES_PER_BATCH).await?;
             let mut ended = 0;
             for lease in lost {
-                let id = lease.guard.id;
+                let (id, company, attempt) = (lease.guard.id, lease.company, lease.attempt);
+                let request_id = lease.request_id.clone();
                 match self.end_attempt(lease).await {
                     Ok(done) => ended += u32::from(done),
                     Err(error) if error.is_temporary() => return Err(error),
                     // One row that cannot be dealt with must not keep the others waiting.
-                    Err(error) => tracing::error!(outboxId = %id, %error, "a lost lease could not be ended"),
+                    Err(error) => tracing::error!(
+                        outboxId = %id, requestId = request_id, companyId = %company, attempt, %error,
+                        "a lost lease could not be ended"
+                    ),
                 }
             }
             swept.leases += ended;

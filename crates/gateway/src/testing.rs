@@ -121,6 +121,7 @@ pub fn a_claim(company: CompanyId) -> Claim {
         entity: None,
         wishes: email.wishes,
         content: Some(email.content),
+        trace: None,
     }
 }
 
@@ -147,6 +148,7 @@ impl Stage {
             clock: clock.clone(),
             suppressions: Arc::default(),
             templates: Arc::default(),
+            tracer: Default::default(),
             dice: Arc::new(|| 0.0),
             settings: Arc::new(settings()),
         };

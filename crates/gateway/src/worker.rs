@@ -394,7 +394,11 @@ async fn renew(gateway: &Gateway, owner: WorkerId, flights: &Flights) -> Result<
     let lost = gateway.queue.extend(owner, guards, until).await?;
     for flight in flying.iter().filter(|flight| lost.contains(&flight.id)) {
         // Its writes are refused from now on, which is all that matters. One that ended a moment ago is also here.
-        tracing::debug!(outboxId = %flight.id, attempt = flight.facts.attempt, "a lease is no longer ours");
+        tracing::debug!(
+            outboxId = %flight.id, requestId = flight.request_id, companyId = %flight.company,
+            attempt = flight.facts.attempt,
+            "a lease is no longer ours"
+        );
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use crate::company::KeyMode;
 use crate::email::{Content, Entity, Envelope, Recipient, Wishes};
 use crate::error_code::{Category, ErrorCode};
 use crate::id::{CompanyId, EmailId};
+use crate::trace::TraceContext;
 
 /// What a later write of a worker must still find in the row: the fence of its claim and the version it last
 /// saw. (The status goes without saying: PROCESSING.)
@@ -47,6 +48,8 @@ pub struct Claim {
     pub wishes: Wishes,
     /// `None` when the content is gone.
     pub content: Option<Content>,
+    /// Where its acceptance stands in a trace, if it is traced.
+    pub trace: Option<TraceContext>,
 }
 
 impl Claim {

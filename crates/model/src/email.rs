@@ -8,6 +8,7 @@ use crate::company::KeyMode;
 use crate::id::{CompanyId, EmailId, RecipientId};
 use crate::privacy::Secret;
 use crate::status::Status;
+use crate::trace::TraceContext;
 
 pub const SUBJECT_LENGTH_MAX: usize = 150;
 pub const HTML_BYTES_MAX: usize = 512 * 1024;
@@ -148,6 +149,8 @@ pub struct NewEmail {
     pub expires_at: Timestamp,
     pub wishes: Wishes,
     pub content: Content,
+    /// Where its acceptance stands in a trace, if it is traced.
+    pub trace: Option<TraceContext>,
 }
 
 /// An email as it is read back: where it is and what is known of it, without its content.

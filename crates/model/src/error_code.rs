@@ -73,6 +73,14 @@ impl ErrorCode {
         Self(Cow::Owned(code))
     }
 
+    /// The code if it is one of the constants, of which there are only so many.
+    pub fn as_constant(&self) -> Option<&'static str> {
+        match &self.0 {
+            Cow::Borrowed(code) => Some(code),
+            Cow::Owned(_) => None,
+        }
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -16,6 +16,7 @@ pub mod report;
 pub mod retry;
 pub mod status;
 pub mod suppression;
+pub mod trace;
 
 pub use address::{Address, InvalidAddress, Mailbox};
 pub use alert::{Alert, AlertKind, AlertOutcome};
@@ -31,3 +32,4 @@ pub use report::{Bounce, Report, ReportKind};
 pub use retry::RetryPolicy;
 pub use status::{IllegalMove, Move, Status};
 pub use suppression::{Suppression, SuppressionSource};
+pub use trace::TraceContext;

@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::address::Address;
 use crate::clock::Timestamp;
+use crate::event::EventKind;
 use crate::id::EmailId;
 
 /// One report. Reports come late, twice and in any order.
@@ -39,6 +40,24 @@ pub enum ReportKind {
     Clicked,
     /// Nothing that changes or explains the way of an email.
     Other,
+}
+
+impl ReportKind {
+    /// What the history calls it.
+    pub fn event(self) -> EventKind {
+        match self {
+            Self::Sent => EventKind::SendReported,
+            Self::Delivered => EventKind::Delivered,
+            Self::Delayed => EventKind::DeliveryDelayed,
+            Self::Bounced(Bounce::Soft) => EventKind::SoftBounced,
+            Self::Bounced(Bounce::Hard | Bounce::Unclear) => EventKind::Bounced,
+            Self::Complained => EventKind::Complained,
+            Self::Failed => EventKind::Failed,
+            Self::Opened => EventKind::Opened,
+            Self::Clicked => EventKind::Clicked,
+            Self::Other => EventKind::Reported,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -21,7 +21,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
-use crate::{telemetry, wire};
+use crate::telemetry::{self, otlp};
+use crate::wire;
 
 /// Writing down the last few things and closing the store.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -70,6 +71,8 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let gateway = wire::gateway(config, store.clone())?;
     let metrics = telemetry::start_metrics(gateway.clock.now())?;
+    let traces = otlp::start(config, role.as_str(), gateway.clock.clone())?;
+    let gateway = Gateway { tracer: traces.tracer(), ..gateway };
     let mut parts = JoinSet::new();
     if role.sends() {
         parts.spawn(named("worker", worker::Worker::run(gateway.clone(), shutdown.clone())));
@@ -90,6 +93,7 @@ pub async fn run(
     let upkeep = tokio::spawn(telemetry::keep_up(metrics, gateway, role.sends(), shutdown.clone()));
     let ended = finish(parts, &shutdown).await;
     upkeep.abort();
+    traces.finish().await;
     close(state, &*store).await;
     ended
 }
@@ -129,7 +133,8 @@ fn router(config: &Config, state: ApiState, role: Role) -> Router {
     if !role.takes_in() {
         return api::router(state).layer(from_fn(only_health));
     }
-    let settings = DashboardSettings { public_url: config.public_url.clone() };
+    let settings =
+        DashboardSettings { public_url: config.public_url.clone(), ..DashboardSettings::default() };
     dashboard::router(state.clone(), settings).fallback_service(api::router(state))
 }
 

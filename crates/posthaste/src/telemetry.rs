@@ -1,6 +1,7 @@
-//! Logs and metrics of the process. What is logged and counted is decided where it happens; here is only how it
-//! is written and the numbers that nobody else has.
+//! Logs, metrics and traces of the process. What is logged, counted and timed is decided where it happens; here is only
+//! how it is written, the numbers that nobody else has, and where spans go (`otlp`).
 
+pub mod otlp;
 mod process;
 
 use std::io::IsTerminal as _;

@@ -150,6 +150,7 @@ pub fn gateway(config: &Config, store: Arc<dyn Store>) -> anyhow::Result<Gateway
         clock: Arc::new(SystemClock),
         suppressions: Arc::default(),
         templates: Arc::default(),
+        tracer: Default::default(),
         dice: Arc::new(|| rand::rng().random_range(-1.0..=1.0)),
         settings: Arc::new(settings(config)),
     })

@@ -2,8 +2,8 @@
 
 use model::alert::window_of;
 use model::{
-    Address, Alert, AlertId, AlertKind, Bounce, Category, Event, EventKind, Failure, Move, Report,
-    ReportKind, Status, Suppression, SuppressionSource, Timestamp,
+    Address, Alert, AlertId, AlertKind, Bounce, Category, Event, Failure, Move, Report, ReportKind, Status,
+    Suppression, SuppressionSource, Timestamp,
 };
 
 use crate::record::Record;
@@ -110,24 +110,9 @@ fn reported_status(kind: ReportKind) -> Option<Status> {
     }
 }
 
-fn event_kind(kind: ReportKind) -> EventKind {
-    match kind {
-        ReportKind::Sent => EventKind::SendReported,
-        ReportKind::Delivered => EventKind::Delivered,
-        ReportKind::Delayed => EventKind::DeliveryDelayed,
-        ReportKind::Bounced(Bounce::Soft) => EventKind::SoftBounced,
-        ReportKind::Bounced(Bounce::Hard | Bounce::Unclear) => EventKind::Bounced,
-        ReportKind::Complained => EventKind::Complained,
-        ReportKind::Failed => EventKind::Failed,
-        ReportKind::Opened => EventKind::Opened,
-        ReportKind::Clicked => EventKind::Clicked,
-        ReportKind::Other => EventKind::Reported,
-    }
-}
-
 /// Addresses in a history are masked; they say which of several it was about.
 fn event(report: &Report, at: Timestamp, about: &[Address], of: usize) -> Event {
-    let mut event = Event::new(event_kind(report.kind), at).with("reportId", report.id.as_str());
+    let mut event = Event::new(report.kind.event(), at).with("reportId", report.id.as_str());
     event.metadata.extend(report.metadata.clone());
     if of > 1 {
         let masked: Vec<String> = about.iter().map(Address::to_string).collect();

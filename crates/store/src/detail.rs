@@ -2,7 +2,7 @@
 
 use model::email::Wishes;
 use model::privacy::Secret;
-use model::{Address, Entity, Envelope, Mailbox, NewEmail, OnUnknown, Recipient};
+use model::{Address, Entity, Envelope, Mailbox, NewEmail, OnUnknown, Recipient, TraceContext};
 use serde_json::{Map, Value, json};
 
 /// What `decode` gives back besides the columns.
@@ -17,6 +17,7 @@ pub struct Detail {
     pub recipient: Option<Recipient>,
     pub entity_name: Option<String>,
     pub wishes: Wishes,
+    pub trace: Option<TraceContext>,
 }
 
 impl Detail {
@@ -25,6 +26,7 @@ impl Detail {
             recipient: email.recipient.clone(),
             entity_name: email.entity.as_ref().and_then(|entity| entity.name.clone()),
             wishes: email.wishes.clone(),
+            trace: email.trace,
             ..Self::of_envelope(&email.envelope)
         }
     }
@@ -40,6 +42,7 @@ impl Detail {
             recipient: None,
             entity_name: None,
             wishes: Wishes::default(),
+            trace: None,
         }
     }
 
@@ -49,6 +52,7 @@ impl Detail {
             recipient: self.recipient,
             entity_name: self.entity_name,
             wishes: self.wishes,
+            trace: self.trace,
             ..Self::of_envelope(envelope)
         }
     }
@@ -92,6 +96,7 @@ impl Detail {
         put("onUnknown", json!(self.wishes.on_unknown.map(OnUnknown::as_str)));
         put("callbackUrl", json!(self.wishes.callback_url.as_ref().map(Secret::expose)));
         put("isAlert", json!(self.wishes.is_alert.then_some(true)));
+        put("trace", json!(self.trace.map(|trace| trace.to_string())));
         Value::Object(json).to_string()
     }
 
@@ -123,6 +128,7 @@ impl Detail {
                 callback_url: text_of("callbackUrl").map(Secret::new),
                 is_alert: json.get("isAlert").is_some_and(|is_alert| *is_alert == true),
             },
+            trace: text_of("trace").and_then(|text| TraceContext::parse(&text)),
         })
     }
 }

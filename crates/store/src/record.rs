@@ -116,6 +116,7 @@ impl Record {
             external_id: self.external_id,
             entity: detail.entity(self.entity_id),
             recipient: detail.recipient,
+            trace: detail.trace,
             wishes: detail.wishes,
             content: None,
         })

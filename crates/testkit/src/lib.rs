@@ -12,7 +12,7 @@ use model::privacy::Secret;
 use model::{
     Address, ApiKey, Attachment, Category, Clock, Company, CompanyId, CompanySettings, Content, EmailId,
     Entity, Envelope, ErrorCode, Failure, KeyId, KeyMode, Mailbox, NewEmail, OnUnknown, Recipient, Scope,
-    Status, Timestamp,
+    Status, Timestamp, TraceContext,
 };
 
 /// The moment at which tests begin: 2026-01-01T00:00:00Z.
@@ -100,6 +100,7 @@ pub fn an_email_at(company: CompanyId, now: Timestamp) -> NewEmail {
         expires_at: now.plus(TTL),
         wishes: Wishes::default(),
         content: Content::Composed { html: "<p>Hello</p>".into(), text: None, attachments: vec![] },
+        trace: None,
     }
 }
 
@@ -162,6 +163,7 @@ pub fn a_full_email(company: CompanyId) -> NewEmail {
             text: Some("Olá Ana".into()),
             attachments: vec![an_attachment("boleto.pdf", None), an_attachment("logo.png", Some("logo"))],
         },
+        trace: TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
         ..an_email(company)
     }
 }

@@ -4,7 +4,7 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use gateway::accept::to_the_end;
-use gateway::{lookup, replay};
+use gateway::{lookup, observe, replay};
 use model::{Category, EmailId};
 use serde_json::{Value, json};
 use store::DeadLetterFilter;
@@ -68,6 +68,7 @@ pub async fn remove(
     let Id(id) = id.map_err(|_| missing())?;
     let (store, company, now) = (state.desk.gateway.store.clone(), client.id(), state.now());
     if to_the_end(async move { store.drop_dead_letter(company, id, now).await }).await? {
+        observe::dead_letter_dropped();
         Ok(answer::no_content())
     } else {
         Err(missing())

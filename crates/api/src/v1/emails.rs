@@ -4,7 +4,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use gateway::accept::{self, to_the_end};
-use gateway::lookup;
+use gateway::{lookup, observe};
 use model::{Email, EmailId, Status};
 use serde_json::{Value, json};
 use store::{Cancelled, EmailFilter, Page, RetriedNow};
@@ -122,9 +122,13 @@ pub async fn content(
     match format {
         Format::Json => Ok(answer::value(StatusCode::OK, &email_json::content(&email, &content))),
         Format::Eml => {
+            let request_id = email.request_id.clone();
             let outgoing = lookup::outgoing(client.company(), email, content);
             let eml = message::render(&outgoing).map_err(|error| {
-                tracing::error!(outboxId = %id, %error, "a stored email cannot be made into a message");
+                tracing::error!(
+                    outboxId = %id, requestId = request_id, companyId = %client.id(), %error,
+                    "a stored email cannot be made into a message"
+                );
                 Problem::internal()
             })?;
             Ok(eml_answer(id, eml))
@@ -158,7 +162,11 @@ pub async fn cancel(
 ) -> Result<Response, Problem> {
     let (store, company, now) = (state.desk.gateway.store.clone(), client.id(), state.now());
     match to_the_end(async move { store.cancel(company, id, now).await }).await? {
-        Cancelled::Done | Cancelled::TooLate(Status::Cancelled) => get(State(state), client, Id(id)).await,
+        Cancelled::Done => {
+            observe::cancelled();
+            get(State(state), client, Id(id)).await
+        }
+        Cancelled::TooLate(Status::Cancelled) => get(State(state), client, Id(id)).await,
         Cancelled::NotFound => Err(EmailId::missing()),
         Cancelled::TooLate(status) => Err(too_late(status)),
     }
@@ -189,7 +197,10 @@ pub async fn retry(
         Ok::<_, store::StoreError>(retried)
     });
     match retried.await? {
-        RetriedNow::Done => get(State(state), client, Id(id)).await,
+        RetriedNow::Done => {
+            observe::retry_requested();
+            get(State(state), client, Id(id)).await
+        }
         RetriedNow::NotFound => Err(EmailId::missing()),
         RetriedNow::NotWaiting(status) => Err(not_waiting(status)),
     }

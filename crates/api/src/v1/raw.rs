@@ -8,7 +8,7 @@ use axum::http::Uri;
 use axum::response::Response;
 use gateway::accept;
 use gateway::accept::draft::{Draft, Fault};
-use model::Content;
+use model::{Content, TraceContext};
 use model::document::looks_like_document;
 
 use super::answer;
@@ -32,6 +32,7 @@ pub async fn raw(
 ) -> Result<Response, Problem> {
     let arrived = Instant::now();
     let (parts, incoming) = request.into_parts();
+    let trace = parts.extensions.get::<TraceContext>().copied();
     let key = idempotency_key(&parts.headers)?;
     body::require_type(&parts.headers, &[MESSAGE])?;
     let taken = body::take(&state, &parts.headers, incoming, state.settings.send_body_bytes_max()).await?;
@@ -42,7 +43,7 @@ pub async fn raw(
     let (drafts, taken) = decide(taken, move |eml| read(&reading, &uri, eml)).await?;
     let known = accept::look_up(&state.desk, &hand_in.client.0, drafts.good()).await?;
     let (prepared, _taken) = decide(taken, move |_| prepare(&hand_in, drafts, &known)).await?;
-    Ok(answer::taken(accept::commit(&state.desk, prepared).await?))
+    Ok(answer::taken(accept::commit(&state.desk, prepared.within(trace)).await?))
 }
 
 fn read(hand_in: &HandIn, uri: &Uri, eml: &[u8]) -> Result<Drafts, Problem> {

@@ -7,6 +7,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use gateway::accept::draft::{Draft, Fault};
 use gateway::accept::{self, Known, Prepared, RequestKey};
+use model::TraceContext;
 use serde_json::Value;
 
 use super::params::idempotency_key;
@@ -73,6 +74,7 @@ async fn hand_in(
 ) -> Result<Response, Problem> {
     let arrived = Instant::now();
     let (parts, incoming) = request.into_parts();
+    let trace = parts.extensions.get::<TraceContext>().copied();
     let key = idempotency_key(&parts.headers)?;
     body::require_type(&parts.headers, body::JSON)?;
     let taken = body::take(&state, &parts.headers, incoming, bytes_max).await?;
@@ -82,7 +84,7 @@ async fn hand_in(
     let (drafts, taken) = decide(taken, move |bytes| read(&reading, json::read(bytes)?)).await?;
     let known = accept::look_up(&state.desk, &hand_in.client.0, drafts.good()).await?;
     let (prepared, _taken) = decide(taken, move |_| prepare(&hand_in, drafts, &known)).await?;
-    Ok(answer::taken(accept::commit(&state.desk, prepared).await?))
+    Ok(answer::taken(accept::commit(&state.desk, prepared.within(trace)).await?))
 }
 
 /// What was read of a request, before anything is decided.

@@ -168,10 +168,12 @@ async fn keep(
     payload: Vec<u8>,
 ) -> Result<Outcome, Problem> {
     let Some(report) = report else { return Ok(Outcome::Ignored) };
+    let kind = report.kind;
     let arrival = ReportArrival { report, provider: provider.to_owned(), payload, now: state.now() };
     let gateway = state.desk.gateway.clone();
     let reported = to_the_end(async move {
         let reported = gateway.store.report(arrival).await?;
+        observe::reported(kind, &reported);
         if let Reported::Applied { company, .. } = reported {
             gateway.suppressions.changed(company);
         }

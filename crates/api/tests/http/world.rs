@@ -106,6 +106,7 @@ fn gateway(store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Gateway {
         clock,
         suppressions: Arc::default(),
         templates: Arc::default(),
+        tracer: Default::default(),
         dice: Arc::new(|| 0.0),
         settings: Arc::new(Settings {
             retry_policies: policies.into_iter().map(|policy| (policy.name.clone(), policy)).collect(),

@@ -26,6 +26,7 @@ pub async fn a_gateway(clock: Arc<dyn Clock>) -> Gateway {
         clock,
         suppressions: Arc::default(),
         templates: Arc::default(),
+        tracer: Default::default(),
         dice: Arc::new(|| 0.0),
         settings: Arc::new(Settings {
             retry_policies: policies.into_iter().map(|policy| (policy.name.clone(), policy)).collect(),

@@ -103,6 +103,7 @@ fn an_email(company: CompanyId, html: &str) -> NewEmail {
         expires_at: now.plus(TTL),
         wishes: Default::default(),
         content: Content::Composed { html: html.to_owned(), text: None, attachments: vec![] },
+        trace: None,
     }
 }
 

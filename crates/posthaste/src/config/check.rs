@@ -3,6 +3,7 @@
 mod mail;
 mod safety;
 mod standing;
+mod traces;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -46,6 +47,7 @@ pub fn check(layers: &mut Layers) -> Config {
         privacy: reader.privacy(),
         limits: reader.limits(),
         log: reader.log(),
+        traces: reader.traces(),
         admin_token,
         public_url: reader.public_url(),
         environment,

@@ -1,5 +1,5 @@
 //! Settings from the environment: `POSTHASTE_STORE__URL` for `store.url`, `..._FILE` for secrets kept in
-//! files, and `ADMIN_EMAIL`.
+//! files, `ADMIN_EMAIL`, and what OpenTelemetry calls its collector.
 
 use std::path::Path;
 
@@ -12,6 +12,10 @@ use super::problem::{Origin, Problem};
 const PREFIX: &str = "POSTHASTE_";
 const ADMIN_EMAIL: &str = "ADMIN_EMAIL";
 const ADMIN_EMAIL_KEY: &str = "alerts.admin_email";
+const OTEL_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+const OTEL_HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
+const OTLP_ENDPOINT_KEY: &str = "telemetry.otlp_endpoint";
+const OTLP_HEADERS_KEY: &str = "telemetry.otlp_headers";
 /// A secret is a line or a few; a larger file was named by mistake.
 const SECRET_FILE_BYTES_MAX: u64 = 64 * 1024;
 
@@ -43,6 +47,7 @@ pub fn read(layers: &mut Layers, variables: &[(String, String)]) {
         .collect();
     ours.sort_unstable();
     read_admin_email(layers, variables);
+    read_otel(layers, variables);
     for (name, value) in &ours {
         read_one(layers, name, value, &ours);
     }
@@ -115,6 +120,33 @@ fn read_secret(file: &str) -> Result<String, String> {
     }
     std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read {file}: {error}; check its mode and owner"))
+}
+
+/// The names every program with OpenTelemetry reads. They are often set for all programs of a machine, so what the file
+/// says of ours comes first, and a collector that speaks gRPC only is worth a warning.
+fn read_otel(layers: &mut Layers, variables: &[(String, String)]) {
+    let get = |wanted: &str| {
+        let found = variables.iter().find(|(name, value)| name == wanted && !value.trim().is_empty());
+        found.map(|(_, value)| value.trim())
+    };
+    let is_off = get("OTEL_SDK_DISABLED") == Some("true") || get("OTEL_TRACES_EXPORTER") == Some("none");
+    let Some(endpoint) = get(OTEL_ENDPOINT) else { return };
+    if is_off || layers.entries.contains_key(OTLP_ENDPOINT_KEY) {
+        return;
+    }
+    let origin = Origin::Environment(OTEL_ENDPOINT.to_owned());
+    if get("OTEL_EXPORTER_OTLP_PROTOCOL") == Some("grpc") {
+        let what = "is not used, since OTEL_EXPORTER_OTLP_PROTOCOL is grpc and traces are sent over HTTP only; \
+                    set telemetry.otlp_endpoint to the collector's HTTP port";
+        layers.warnings.push(Problem { origin, key: OTLP_ENDPOINT_KEY.to_owned(), what: what.to_owned() });
+        return;
+    }
+    layers.put(OTLP_ENDPOINT_KEY, Kind::Url, Value::Text(endpoint.to_owned()), origin);
+    if let Some(headers) = get(OTEL_HEADERS)
+        && let Some(value) = value_of(Kind::Secrets, headers)
+    {
+        layers.put(OTLP_HEADERS_KEY, Kind::Secrets, value, Origin::Environment(OTEL_HEADERS.to_owned()));
+    }
 }
 
 /// A name that other programs use too: what is wrong with it is worth a warning, not a refusal to start.

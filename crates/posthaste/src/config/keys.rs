@@ -86,6 +86,9 @@ pub const KEYS: &[Key] = &[
     key("limits.connections_max", Kind::Count(1, 65_536)),
     key("log.format", Kind::Choice(&["auto", "json", "human"])),
     key("log.level", Kind::Text),
+    key("telemetry.otlp_endpoint", Kind::Url),
+    key("telemetry.otlp_headers", Kind::Secrets),
+    key("telemetry.sample_per_mille", Kind::Count(0, 1_000)),
 ];
 
 const fn key(pattern: &'static str, kind: Kind) -> Key {

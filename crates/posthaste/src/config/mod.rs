@@ -66,6 +66,8 @@ pub struct Config {
     pub privacy: Privacy,
     pub limits: Limits,
     pub log: Log,
+    /// `None` traces nothing.
+    pub traces: Option<Traces>,
 }
 
 /// Why webhooks are believed.
@@ -105,6 +107,16 @@ pub enum LogFormat {
     Auto,
     Json,
     Human,
+}
+
+/// Where traces go, and how many of them.
+#[derive(Debug, Clone)]
+pub struct Traces {
+    /// Takes spans by OTLP over HTTP, in JSON.
+    pub url: Secret<String>,
+    pub headers: Vec<(String, Secret<String>)>,
+    /// Of those that begin here.
+    pub sample_per_mille: u32,
 }
 
 /// Where settings come from.

@@ -173,6 +173,35 @@ fn admin_email_is_taken_and_never_made_up() {
 }
 
 #[test]
+fn traces_go_nowhere_unless_a_collector_is_named() {
+    let url = |file: &str, variables: &[(&str, &str)]| {
+        loaded(file, variables).config.traces.map(|traces| traces.url.expose().clone())
+    };
+    let ours = "[telemetry]\notlp_endpoint = \"https://ours.test/otlp/\"";
+    let theirs = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://theirs.test:4318");
+    assert_eq!(url("", &[]), None);
+    assert_eq!(url(ours, &[]).as_deref(), Some("https://ours.test/otlp/v1/traces"));
+    assert_eq!(url("", &[theirs]).as_deref(), Some("http://theirs.test:4318/v1/traces"));
+    assert_eq!(
+        url(ours, &[theirs]).as_deref(),
+        Some("https://ours.test/otlp/v1/traces"),
+        "the file is about us"
+    );
+    assert_eq!(url("", &[theirs, ("OTEL_SDK_DISABLED", "true")]), None);
+    assert_eq!(url("", &[theirs, ("OTEL_TRACES_EXPORTER", "none")]), None);
+    let grpc = loaded("", &[theirs, ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]);
+    assert_eq!((grpc.config.traces.is_none(), grpc.warnings.len()), (true, 1));
+
+    let given = [theirs, ("OTEL_EXPORTER_OTLP_HEADERS", "x-key=a secret, x-other=b=c")];
+    let traces = loaded("", &given).config.traces.expect("a collector");
+    let headers: Vec<(&str, &str)> =
+        traces.headers.iter().map(|(name, value)| (name.as_str(), value.expose().as_str())).collect();
+    assert_eq!(headers, [("x-key", "a secret"), ("x-other", "b=c")]);
+    assert!(!format!("{traces:?}").contains("a secret"), "{traces:?}");
+    assert_eq!(traces.sample_per_mille, 1000);
+}
+
+#[test]
 fn guards_and_routes_without_a_word() {
     let config = loaded("environment = \"staging\"", &[]).config;
     assert_eq!(config.guard, EnvironmentGuard::Capture);

@@ -149,6 +149,7 @@ fn a_gateway(store: Arc<dyn Store>, provider_url: &str) -> Gateway {
         clock: Arc::new(SystemClock),
         suppressions: Arc::default(),
         templates: Arc::default(),
+        tracer: Default::default(),
         dice: Arc::new(|| rand::rng().random_range(-1.0..=1.0)),
         settings: Arc::new(Settings {
             default_retry_policy: policy.name.clone(),
@@ -293,6 +294,7 @@ fn acceptance(company: CompanyId, id: EmailId) -> Acceptance {
         expires_at: now.plus(HOUR),
         wishes: Wishes::default(),
         content: Content::Composed { html: "<p>Chaos</p>".to_owned(), text: None, attachments: vec![] },
+        trace: None,
     };
     Acceptance { company, emails: vec![email], key: None, daily_limit: None, now }
 }

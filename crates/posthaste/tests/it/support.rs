@@ -42,7 +42,7 @@ impl Place {
         command.args(args).current_dir(self.path()).stdin(Stdio::null());
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
-            if text.starts_with("POSTHASTE_") || text == "ADMIN_EMAIL" {
+            if text.starts_with("POSTHASTE_") || text.starts_with("OTEL_") || text == "ADMIN_EMAIL" {
                 command.env_remove(&name);
             }
         }

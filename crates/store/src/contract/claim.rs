@@ -58,6 +58,11 @@ pub async fn a_claim_brings_the_whole_email(store: &dyn Store) {
     assert_eq!(recipient, email.recipient);
     assert_eq!((claim.external_id, claim.entity), (email.external_id, email.entity));
     assert_eq!(claim.wishes, email.wishes);
+    assert_eq!(
+        (claim.trace, claim.trace.is_some()),
+        (email.trace, true),
+        "the trace goes on with the attempt"
+    );
     assert!(claim.content == Some(email.content), "the content comes with the claim");
 }
 

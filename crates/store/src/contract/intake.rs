@@ -49,6 +49,7 @@ pub async fn what_passed_enters_the_queue(store: &dyn Store) {
     assert!(store.awaiting_intake(10).await.expect("intake").is_empty());
     let claim = claim_one(store, email.due_at).await;
     assert_eq!((claim.id(), claim.envelope, claim.attempt), (id, an_envelope(), 1));
+    assert_eq!(claim.trace, email.trace);
 }
 
 /// What passed is found under the envelope read from its content, not under the one it came with, and is due when it
