@@ -31,8 +31,18 @@ fn raw(address: &str, key: &str, place: &Place) -> String {
     id_of(&serde_json::from_str(&answer).expect("JSON"))
 }
 
-#[test]
-fn process_every_line_about_an_email_says_which() {
+/// Emails that met all kinds of ends, and all that the server logged meanwhile.
+struct Story {
+    sent: String,
+    rejected: String,
+    throttled: String,
+    message: String,
+    /// Of all emails, those above included.
+    ids: Vec<String>,
+    lines: Vec<String>,
+}
+
+fn a_story() -> Story {
     let place = Place::new();
     place.write(
         "posthaste.toml",
@@ -68,9 +78,13 @@ fn process_every_line_about_an_email_says_which() {
     }
     server.terminate();
     let lines = server.log_until("\"stopped\"");
+    let ids = [&sent, &rejected, &throttled, &bounced, &message, &cancelled].into_iter().chain(&in_batch);
+    Story { ids: ids.cloned().collect(), sent, rejected, throttled, message, lines }
+}
 
-    let ids: Vec<&String> =
-        [&sent, &rejected, &throttled, &bounced, &message, &cancelled].into_iter().chain(&in_batch).collect();
+#[test]
+fn process_every_line_about_an_email_says_which() {
+    let Story { sent, rejected, throttled, message, ids, lines } = a_story();
     let mut ended: BTreeSet<(String, u64, String)> = BTreeSet::new();
     let mut accepted = BTreeSet::new();
     for line in &lines {
