@@ -25,6 +25,7 @@ mod dead_letters;
 mod error;
 mod failures;
 mod feedback;
+mod history;
 mod intake;
 mod keys;
 mod lane;

@@ -12,6 +12,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_init.sql"),
     include_str!("../migrations/0002_routes.sql"),
     include_str!("../migrations/0003_feedback.sql"),
+    include_str!("../migrations/0004_search.sql"),
 ];
 
 /// "Duplicate column name", "duplicate key name": somebody who was killed before writing the migration's number has

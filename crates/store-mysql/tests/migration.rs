@@ -12,12 +12,13 @@ use store_mysql::MysqlStore;
 use support::{Database, is_mariadb, run};
 use testkit::{START, an_email, at_secs};
 
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     include_str!("../migrations/0001_init.sql"),
     include_str!("../migrations/0002_routes.sql"),
     include_str!("../migrations/0003_feedback.sql"),
+    include_str!("../migrations/0004_search.sql"),
 ];
-const ALL: [u32; MIGRATIONS.len()] = [1, 2, 3];
+const ALL: [u32; MIGRATIONS.len()] = [1, 2, 3, 4];
 
 async fn versions(connection: &mut MySqlConnection) -> Vec<u32> {
     let rows =

@@ -19,6 +19,7 @@ mod erase;
 mod error;
 mod failures;
 mod feedback;
+mod history;
 mod insert;
 mod intake;
 mod lane;

@@ -11,6 +11,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_init.sql"),
     include_str!("../migrations/0002_routes.sql"),
     include_str!("../migrations/0003_feedback.sql"),
+    include_str!("../migrations/0004_search.sql"),
+    include_str!("../migrations/0005_history.sql"),
 ];
 
 /// "Post" in ASCII, twice: the lock that migrating processes stand in line for.

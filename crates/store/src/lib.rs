@@ -7,6 +7,7 @@ pub mod companies;
 pub mod dead_letters;
 pub mod error;
 pub mod feedback;
+pub mod history;
 pub mod lookup;
 pub mod outbox;
 pub mod providers;
@@ -37,6 +38,7 @@ pub use companies::Companies;
 pub use dead_letters::{DeadLetterFilter, DeadLetters, ReplayCount};
 pub use error::StoreError;
 pub use feedback::{Feedback, KeptReport, RecipientState, ReportArrival, Reported};
+pub use history::{Happening, History, Watch};
 pub use lookup::{Cursor, EmailFilter, Lookup, Page};
 pub use outbox::{
     Acceptance, Accepted, AttemptStart, Begun, Cancelled, ClaimRequest, IdempotencyKey, IntakeItem,
@@ -53,6 +55,7 @@ pub use upkeep::{Pruned, QueueStats, Retention, Upkeep, Weakness};
 pub trait Store:
     Outbox
     + Lookup
+    + History
     + DeadLetters
     + Companies
     + Recipients
@@ -69,6 +72,7 @@ pub trait Store:
 impl<T> Store for T where
     T: Outbox
         + Lookup
+        + History
         + DeadLetters
         + Companies
         + Recipients

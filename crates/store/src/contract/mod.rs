@@ -12,6 +12,7 @@ pub mod dead_letters;
 pub mod erase;
 pub mod fairness;
 pub mod feedback;
+pub mod history;
 pub mod hold;
 pub mod idempotency;
 pub mod intake;
@@ -197,6 +198,13 @@ macro_rules! store_contract {
                 pages_stand_still_while_emails_arrive,
                 a_garbage_cursor_does_no_harm,
             ] racing []
+            history [
+                events_are_told_in_order,
+                what_is_new_has_higher_numbers,
+                events_of_a_time_are_found,
+                a_span_is_bounded,
+                what_is_deleted_leaves_a_gap,
+            ] racing [no_event_is_missed_in_a_race]
             isolation [
                 another_companys_email_is_a_missing_one,
                 a_missing_email_is_plainly_missing,
