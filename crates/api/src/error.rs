@@ -90,7 +90,7 @@ impl Problem {
     }
 }
 
-fn fault_json(fault: &Fault) -> Value {
+pub fn fault_json(fault: &Fault) -> Value {
     json!({ "field": fault.field, "code": fault.code, "message": fault.message })
 }
 

@@ -20,6 +20,7 @@ mod nearest;
 mod openapi;
 mod pages;
 mod rate;
+pub mod reading;
 mod routes;
 mod serve;
 mod state;
@@ -35,4 +36,9 @@ pub use webhooks::{Fetch, NotFetched, Source as WebhookSource, Webhooks};
 /// The OpenAPI document, as `/openapi.json` serves it.
 pub fn openapi_document() -> serde_json::Value {
     openapi::document()
+}
+
+/// A company as the operator sees it, in the API and in the commands.
+pub fn company_json(company: &model::Company) -> serde_json::Value {
+    v1::admin::settings::show(company)
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use model::{CompanyId, EmailId, Timestamp};
-use store::{DeadLetterFilter, ReplayCount, StoreError};
+use store::{Cursor, DeadLetterFilter, ReplayCount, StoreError};
 
 use crate::{Gateway, accept, observe};
 
@@ -29,22 +29,46 @@ pub async fn replay(
     company: CompanyId,
     filter: DeadLetterFilter,
 ) -> Result<ReplayCount, StoreError> {
-    let now = gateway.clock.now();
-    let filter = failed_by(filter, now);
+    let mut steps = Steps::begin(gateway, filter);
     let started = Instant::now();
-    let mut total = count(gateway, company, &filter).await?;
-    let mut after = None;
-    loop {
-        let page = gateway.store.dead_letters(company, &filter, after.as_ref(), CHUNK).await?;
-        let ids = page.items.iter().map(|email| email.id).collect();
-        total.replayed += replay_chunk(gateway, company, &filter, ids, now).await?;
-        after = page.next;
-        if after.is_none() || started.elapsed() >= PATIENCE {
-            break;
-        }
+    let mut total = count(gateway, company, &steps.filter).await?;
+    while started.elapsed() < PATIENCE
+        && let Some(replayed) = steps.next(gateway, company).await?
+    {
+        total.replayed += replayed;
     }
     total.matched = total.matched.max(total.replayed);
     Ok(total)
+}
+
+/// A replay in steps, for those who want to see it go on.
+#[derive(Debug)]
+pub struct Steps {
+    filter: DeadLetterFilter,
+    now: Timestamp,
+    after: Option<Cursor>,
+    is_done: bool,
+}
+
+impl Steps {
+    /// Of the dead letters that match and failed before now.
+    pub fn begin(gateway: &Gateway, filter: DeadLetterFilter) -> Self {
+        let now = gateway.clock.now();
+        Self { filter: failed_by(filter, now), now, after: None, is_done: false }
+    }
+
+    /// One short transaction, and how many it replayed; `None` when all were seen.
+    pub async fn next(&mut self, gateway: &Gateway, company: CompanyId) -> Result<Option<u64>, StoreError> {
+        if self.is_done {
+            return Ok(None);
+        }
+        let page = gateway.store.dead_letters(company, &self.filter, self.after.as_ref(), CHUNK).await?;
+        let ids = page.items.iter().map(|email| email.id).collect();
+        let replayed = replay_chunk(gateway, company, &self.filter, ids, self.now).await?;
+        self.is_done = page.next.is_none();
+        self.after = page.next;
+        Ok(Some(replayed))
+    }
 }
 
 /// The ids are read first, since the queue has to be told of each and the store only counts.

@@ -8,11 +8,11 @@ use axum::http::Uri;
 use axum::response::Response;
 use gateway::accept;
 use gateway::accept::draft::{Draft, Fault};
-use model::{Content, TraceContext};
 use model::document::looks_like_document;
+use model::{Content, TraceContext};
 
 use super::answer;
-use super::draft::{OPTION_FIELDS, options};
+use super::draft::{OPTION_FIELDS, Options, options};
 use super::params::{canonical_query, idempotency_key, read_query};
 use super::send::{Drafts, HandIn, decide, prepare};
 use crate::auth::Client;
@@ -50,13 +50,18 @@ fn read(hand_in: &HandIn, uri: &Uri, eml: &[u8]) -> Result<Drafts, Problem> {
     let query = canonical_query(uri, &[])?;
     let request = hand_in.request(|mode| json::bytes_hash(&["raw", mode, &query], eml));
     let options = read_query(uri, OPTION_FIELDS, |form| options(form, request.now))?;
+    Ok(Drafts::One(request, Box::new(draft_of(eml, options)?)))
+}
+
+/// The message as a draft, under the envelope that its own header names.
+pub fn draft_of(eml: &[u8], options: Options) -> Result<Draft, Problem> {
     let envelope = message::read_envelope(eml)
         .map_err(|reason| Problem::bad_request("INVALID_MESSAGE", reason.to_string()))?;
     if looks_like_document(envelope.subject.expose()) {
         let message = "holds a CPF or CNPJ in clear";
         return Err(vec![Fault::wrong("subject", "PII_NOT_ALLOWED", message)].into());
     }
-    let draft = Draft {
+    Ok(Draft {
         envelope,
         recipient: None,
         external_id: options.external_id,
@@ -69,6 +74,5 @@ fn read(hand_in: &HandIn, uri: &Uri, eml: &[u8]) -> Result<Drafts, Problem> {
         content: Content::Raw(eml.to_vec()),
         template: None,
         on_suppressed: options.on_suppressed,
-    };
-    Ok(Drafts::One(request, Box::new(draft)))
+    })
 }

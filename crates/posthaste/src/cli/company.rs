@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use model::{Address, Company, CompanyId, CompanySettings, Mailbox, OnUnknown};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Session, Usage, company_named};
 use crate::config::Config;
@@ -16,11 +16,15 @@ pub enum Command {
     /// List all companies
     List,
     /// Let a paused company send again
-    Resume { name: String },
+    Resume {
+        /// The company's name.
+        name: String,
+    },
 }
 
 #[derive(Debug, clap::Args)]
 pub struct AddArgs {
+    /// Its name, by which commands and lists know it.
     name: String,
     /// The sender of emails that name none, such as "Shop <orders@example.com>".
     #[arg(long, value_name = "MAILBOX", value_parser = super::parse_mailbox)]
@@ -91,7 +95,7 @@ async fn add(session: &Session, args: AddArgs) -> anyhow::Result<()> {
     store.close().await;
     let line =
         format!("company {} added; give it a key with: posthaste key create --company {0:?}", company.name);
-    session.out.result(&company_json(&company), line)?;
+    session.out.result(&api::company_json(&company), line)?;
     Ok(())
 }
 
@@ -146,7 +150,7 @@ async fn list(session: &Session) -> anyhow::Result<()> {
     store.close().await;
     if session.out.is_json() {
         for company in &companies {
-            session.out.json(&company_json(company))?;
+            session.out.json(&api::company_json(company))?;
         }
         return Ok(());
     }
@@ -172,28 +176,6 @@ fn state(company: &Company) -> String {
         (None, Some(pause)) => format!("paused since {}: {}", pause.at, pause.reason),
         (None, None) => "on".to_owned(),
     }
-}
-
-fn company_json(company: &Company) -> Value {
-    let settings = &company.settings;
-    json!({
-        "id": company.id.to_string(),
-        "name": company.name,
-        "from": settings.from.as_ref().map(Mailbox::expose),
-        "senders": settings.senders,
-        "route": settings.route,
-        "weight": settings.weight,
-        "concurrencyMax": settings.concurrency_max,
-        "ratePerSec": settings.rate_per_sec,
-        "dailyLimit": settings.daily_limit,
-        "retryPolicy": settings.retry_policy,
-        "onUnknown": settings.on_unknown.map(OnUnknown::as_str),
-        "adminEmail": settings.admin_email.as_ref().map(Address::expose),
-        "createdAt": company.created_at.to_string(),
-        "disabled": company.disabled_at.is_some(),
-        "disabledAt": company.disabled_at.map(|at| at.to_string()),
-        "paused": company.pause.as_ref().map(|pause| json!({ "at": pause.at.to_string(), "reason": pause.reason })),
-    })
 }
 
 fn parse_sender(text: &str) -> Result<String, String> {

@@ -8,6 +8,7 @@ use super::Cli;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// The shell to make them for.
     shell: clap_complete::Shell,
 }
 

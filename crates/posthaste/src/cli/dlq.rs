@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use store::{DeadLetterFilter, Store};
 
 use super::out::distance;
+use super::progress::{Progress, Show, confirmed};
 use super::{Session, Usage, When, company_named, parse_id, parse_when};
 use crate::wire;
 
@@ -45,10 +46,17 @@ pub struct ChangeArgs {
     /// Say how many it would be, change nothing.
     #[arg(long)]
     dry_run: bool,
+    /// Do not ask before many are changed. Only a person at a terminal is asked.
+    #[arg(long, short)]
+    yes: bool,
+    /// Show no progress.
+    #[arg(long, short)]
+    quiet: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct FilterArgs {
+    /// Whose dead letters.
     #[arg(long, value_name = "NAME")]
     company: String,
     /// The code of the last failure, such as SMTP_REJECTED_550.
@@ -57,6 +65,7 @@ pub struct FilterArgs {
     /// The category of the last failure, such as PERMANENT_ERROR.
     #[arg(long, value_parser = parse_category)]
     category: Option<Category>,
+    /// The address it was for.
     #[arg(long, value_name = "ADDRESS", value_parser = super::parse_address)]
     to: Option<Address>,
     /// The recipient's external id or id.
@@ -138,8 +147,13 @@ async fn replay_matching(
     let filter = chosen(session, args)?;
     let gateway = wire::gateway(&session.loaded.config, store)?;
     let mut total = replay::count(&gateway, company.id, &filter).await?;
-    if !args.dry_run {
-        total.replayed = replay_all(&gateway, company.id, &filter).await?;
+    if !args.dry_run
+        && total.matched > 0
+        && may_change(session, args, "Replay", total.matched, &company.name)?
+    {
+        let mut progress = Progress::start(Show::unless(session.out, args.quiet), Some(total.matched));
+        total.replayed = replay_all(&gateway, company.id, filter, total.matched, &mut progress).await?;
+        progress.end();
     }
     total.matched = total.matched.max(total.replayed);
     let line = match args.dry_run {
@@ -150,23 +164,51 @@ async fn replay_matching(
     check_all_were_there(args, total.matched)
 }
 
-/// One call stops after a while; it is done when one has nothing left to do.
-async fn replay_all(gateway: &Gateway, company: CompanyId, filter: &DeadLetterFilter) -> anyhow::Result<u64> {
+async fn replay_all(
+    gateway: &Gateway,
+    company: CompanyId,
+    filter: DeadLetterFilter,
+    matched: u64,
+    progress: &mut Progress,
+) -> anyhow::Result<u64> {
     let mut replayed = 0;
-    loop {
-        let count = replay::replay(gateway, company, filter.clone()).await?;
-        replayed += count.replayed;
-        if count.replayed == 0 || count.replayed >= count.matched {
-            return Ok(replayed);
-        }
+    let mut steps = replay::Steps::begin(gateway, filter);
+    while let Some(more) = steps.next(gateway, company).await? {
+        replayed += more;
+        progress.at(replayed, || format!("{replayed} of {matched} replayed"));
     }
+    Ok(replayed)
+}
+
+/// Asks the person at a terminal, with the number, before many are changed.
+fn may_change(
+    session: &Session,
+    args: &ChangeArgs,
+    what: &str,
+    matched: u64,
+    company: &str,
+) -> anyhow::Result<bool> {
+    let names_them = !args.ids.is_empty();
+    if args.yes || names_them || session.out.is_json() {
+        return Ok(true);
+    }
+    let letters = if matched == 1 { "1 dead letter".to_owned() } else { format!("{matched} dead letters") };
+    if !confirmed(&format!("{what} {letters} of {company}?"))? {
+        bail!("nothing was changed");
+    }
+    Ok(true)
 }
 
 async fn drop_matching(session: &Session, store: &dyn Store, args: &ChangeArgs) -> anyhow::Result<()> {
     let company = company_named(store, &args.filter.company).await?;
     let filter = chosen(session, args)?;
     let matched = store.count_dead_letters(company.id, &filter).await?;
-    let dropped = if args.dry_run { 0 } else { drop_all(session, store, company.id, &filter).await? };
+    let mut dropped = 0;
+    if !args.dry_run && matched > 0 && may_change(session, args, "Drop", matched, &company.name)? {
+        let mut progress = Progress::start(Show::unless(session.out, args.quiet), Some(matched));
+        dropped = drop_all(session, store, company.id, &filter, &mut progress).await?;
+        progress.end();
+    }
     let line = match args.dry_run {
         true => format!("{matched} would be dropped"),
         false => format!("{dropped} of {matched} dropped"),
@@ -180,6 +222,7 @@ async fn drop_all(
     store: &dyn Store,
     company: CompanyId,
     filter: &DeadLetterFilter,
+    progress: &mut Progress,
 ) -> anyhow::Result<u64> {
     let mut dropped = 0;
     let mut after = None;
@@ -187,6 +230,7 @@ async fn drop_all(
         let page = store.dead_letters(company, filter, after.as_ref(), CHUNK).await?;
         for email in page.items {
             dropped += u64::from(store.drop_dead_letter(company, email.id, session.now()).await?);
+            progress.at(dropped, || format!("{dropped} dropped"));
         }
         after = page.next;
         if after.is_none() {

@@ -12,8 +12,10 @@ const CHUNK: u32 = 200;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// The company that is to forget the person.
     #[arg(long, value_name = "NAME")]
     company: String,
+    /// The person's address.
     #[arg(value_parser = super::parse_address)]
     address: Address,
 }

@@ -1,11 +1,14 @@
 //! `posthaste explain ID`: why an email is where it is, since when, and what comes next, in words.
 
 use std::collections::BTreeMap;
+use std::slice;
+use std::time::Duration;
 
 use anyhow::Context as _;
-use gateway::health::Health;
+use gateway::gates::providers_of;
+use gateway::health::{Health, Rest};
 use gateway::standing::{healths, standstill};
-use model::{EmailId, EventKind, RetryPolicy, Status, Timestamp};
+use model::{EmailId, ErrorCode, EventKind, RetryPolicy, Status, Suppression, Timestamp};
 use serde_json::json;
 use store::QueueStats;
 
@@ -18,6 +21,7 @@ const WORKER_MISSED_AFTER_SECS: u64 = 30;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// The email's id.
     #[arg(value_parser = parse_id)]
     id: EmailId,
 }
@@ -26,11 +30,14 @@ pub struct Args {
 struct Surroundings<'a> {
     now: Timestamp,
     lease_secs: u64,
-    dead_letters_days: u64,
+    dead_letters_kept: Duration,
     policies: &'a BTreeMap<String, RetryPolicy>,
     default_policy: &'a str,
     stats: QueueStats,
     healths: BTreeMap<String, Health>,
+    provider_rates: &'a BTreeMap<String, u32>,
+    /// The company does not write to the email's recipient.
+    suppressed: Option<Suppression>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -48,11 +55,16 @@ pub async fn run(session: &Session, args: &Args) -> anyhow::Result<()> {
     let around = Surroundings {
         now,
         lease_secs: config.lease.as_secs(),
-        dead_letters_days: config.retention.dead_letters.as_secs() / 86_400,
+        dead_letters_kept: config.retention.dead_letters,
         policies: &config.retry_policies,
         default_policy: &config.default_retry_policy,
         stats: store.stats(now).await?,
         healths: healths(&*store).await?,
+        provider_rates: &config.provider_rates,
+        suppressed: store
+            .suppressed(record.company.id, slice::from_ref(&record.email.envelope.to))
+            .await?
+            .pop(),
     };
     store.close().await;
     let Explanation { why, since, next } = explain(&record, &around);
@@ -99,7 +111,7 @@ fn explain(record: &Record, around: &Surroundings<'_>) -> Explanation {
             "Nothing. If the provider reports a delivery, bounce or complaint, it is recorded.".to_owned(),
         ),
         Status::Failed => failed(record, around, last),
-        other => ended(other, record, last),
+        other => ended(other, record, around, last),
     };
     Explanation { why, since, next: next.trim_end().to_owned() }
 }
@@ -107,6 +119,43 @@ fn explain(record: &Record, around: &Surroundings<'_>) -> Explanation {
 fn waiting(record: &Record, around: &Surroundings<'_>, last: Timestamp) -> (String, Timestamp, String) {
     let email = &record.email;
     let due_at = email.due_at.unwrap_or(email.created_at);
+    if let Some(stopped) = stopped(record, due_at, last) {
+        return stopped;
+    }
+    let give_up =
+        format!("It is given up at {} if it was not sent by then.", moment(email.expires_at, around.now));
+    let give_up = match &around.suppressed {
+        Some(suppression) => {
+            format!("It will be refused then: {} {give_up}", listed(record, suppression, around))
+        }
+        None => give_up,
+    };
+    let resting = standstill(&email.route, &around.healths);
+    if due_at > around.now {
+        return later(record, around, due_at, last, resting, &give_up);
+    }
+    if let Some((provider, rest)) = resting {
+        let why = format!("{} This costs the email no attempt.", rests(provider, rest, around.now));
+        let look = moment(rest.next_probe_at, around.now);
+        return (why, rest.since, format!("The provider is looked at again at {look}. {give_up}"));
+    }
+    let others = around.stats.waiting().saturating_sub(1);
+    let busy = around.stats.by_status.get(&Status::Processing).copied().unwrap_or(0);
+    let ahead = format!(
+        "It is due and waits for a worker. Others that wait: {others}. Being sent right now: {busy}. {} {}",
+        limits(record),
+        provider_rate(record, around),
+    );
+    (
+        ahead.split_whitespace().collect::<Vec<_>>().join(" "),
+        due_at,
+        format!("{} as soon as a worker is free. {give_up} {}", next_attempt(record, around), nobody(around)),
+    )
+}
+
+/// What only a person or a report ends.
+fn stopped(record: &Record, due_at: Timestamp, last: Timestamp) -> Option<(String, Timestamp, String)> {
+    let (email, company) = (&record.email, &record.company);
     if due_at >= Timestamp::NEVER {
         let why =
             "Nobody knows whether the provider took the last attempt, and a second copy must not be risked.";
@@ -114,52 +163,84 @@ fn waiting(record: &Record, around: &Surroundings<'_>, last: Timestamp) -> (Stri
             "It waits for the provider's report or for a person: POST /v1/emails/{}/retry sends it again.",
             email.id
         );
-        return (why.to_owned(), last, next);
+        return Some((why.to_owned(), last, next));
     }
-    if record.company.disabled_at.is_some() {
-        let why = format!("Its company, {}, is switched off.", record.company.name);
-        return (
-            why,
-            last,
-            "It is sent when the company is switched on again, unless it expires before.".to_owned(),
-        );
+    if let Some(at) = company.disabled_at {
+        let why = format!("Its company, {}, is switched off.", company.name);
+        let next = "It is sent when the company is switched on again, unless it expires before.".to_owned();
+        return Some((why, at.max(email.created_at), next));
     }
-    let give_up =
-        format!("It is given up at {} if it was not sent by then.", moment(email.expires_at, around.now));
-    if due_at > around.now {
-        let why = match (&email.last_failure, email.scheduled_at) {
-            (Some(failure), _) => {
-                format!(
-                    "Attempt {} failed with {} ({}): {}.",
-                    email.attempts, failure.code, failure.category, failure.reason
-                )
-            }
-            (None, Some(at)) => format!("It is scheduled for {at}."),
-            (None, None) => "It is not due yet.".to_owned(),
-        };
-        let next = format!("{} at {}. {give_up}", next_attempt(record, around), moment(due_at, around.now));
-        return (why, last, next);
-    }
-    if let Some((provider, rest)) = standstill(&email.route, &around.healths) {
-        let why = format!(
-            "Its provider {provider} takes no emails since {}: {}. This costs the email no attempt.",
-            moment(rest.since, around.now),
-            rest.code
-        );
-        let look = moment(rest.next_probe_at, around.now);
-        return (why, rest.since, format!("The provider is looked at again at {look}. {give_up}"));
-    }
-    let others = around.stats.waiting().saturating_sub(1);
-    let busy = around.stats.by_status.get(&Status::Processing).copied().unwrap_or(0);
-    let ahead = format!(
-        "It is due and waits for a worker. Others that wait: {others}. Being sent right now: {busy}. {}",
-        limits(record)
+    let pause = company.pause.as_ref()?;
+    let why = format!("Its company, {}, is paused: {}.", company.name, pause.reason.trim_end_matches('.'));
+    let next = format!(
+        "It is sent when the company may go on, unless it expires before: posthaste company resume {:?}",
+        company.name
     );
-    (
-        ahead.trim_end().to_owned(),
-        due_at,
-        format!("{} as soon as a worker is free. {give_up} {}", next_attempt(record, around), nobody(around)),
+    Some((why, pause.at.max(email.created_at), next))
+}
+
+/// Not due yet: because an attempt failed, or because it was asked for.
+fn later(
+    record: &Record,
+    around: &Surroundings<'_>,
+    due_at: Timestamp,
+    last: Timestamp,
+    resting: Option<(&str, &Rest)>,
+    give_up: &str,
+) -> (String, Timestamp, String) {
+    let email = &record.email;
+    let why = match (&email.last_failure, email.scheduled_at) {
+        (Some(failure), _) => {
+            format!(
+                "Attempt {} failed with {} ({}): {}.",
+                email.attempts, failure.code, failure.category, failure.reason
+            )
+        }
+        (None, Some(at)) => format!("It is scheduled for {at}."),
+        (None, None) => "It is not due yet.".to_owned(),
+    };
+    let unless = resting.map_or_else(String::new, |(provider, rest)| {
+        format!(" unless its provider still rests then. {}", rests(provider, rest, around.now))
+    });
+    let dot = if unless.is_empty() { "." } else { "," };
+    let next =
+        format!("{} at {}{dot}{unless} {give_up}", next_attempt(record, around), moment(due_at, around.now));
+    (why, last, next)
+}
+
+fn rests(provider: &str, rest: &Rest, now: Timestamp) -> String {
+    format!("Its provider {provider} takes no emails since {}: {}.", moment(rest.since, now), rest.code)
+}
+
+/// That the recipient is on the company's list, and how to take it off.
+fn listed(record: &Record, suppression: &Suppression, around: &Surroundings<'_>) -> String {
+    format!(
+        "the recipient is on the company's suppression list since {} ({}); take it off with: \
+         posthaste suppression lift --company {:?} {}.",
+        moment(suppression.created_at, around.now),
+        suppression.reason.trim_end_matches('.'),
+        record.company.name,
+        suppression.address.expose()
     )
+}
+
+/// How fast the provider goes whose turn it is, where that is bounded.
+fn provider_rate(record: &Record, around: &Surroundings<'_>) -> String {
+    let rate = |name: &str| {
+        let health = around.healths.get(name).cloned().unwrap_or_default();
+        let configured = around.provider_rates.get(name).copied();
+        health
+            .per_sec(configured, around.now)
+            .map(|per_sec| (name.to_owned(), per_sec, health.slowed.is_some()))
+    };
+    let is_awake = |name: &&str| around.healths.get(*name).is_none_or(|health| health.rest.is_none());
+    match providers_of(&record.email.route).find(is_awake).and_then(rate) {
+        Some((name, per_sec, true)) => {
+            format!("Its provider {name} asked for less and is given {per_sec} per second now.")
+        }
+        Some((name, per_sec, false)) => format!("Its provider {name} is given {per_sec} per second at most."),
+        None => String::new(),
+    }
 }
 
 /// What may hold back a company's emails although workers are free.
@@ -218,17 +299,34 @@ fn failed(record: &Record, around: &Surroundings<'_>, last: Timestamp) -> (Strin
     let attempts =
         if email.attempts == 1 { "1 attempt".to_owned() } else { format!("{} attempts", email.attempts) };
     let why = format!("It was given up after {attempts}: {reason}.");
+    let is_suppressed = email
+        .last_failure
+        .as_ref()
+        .is_some_and(|failure| failure.code == ErrorCode::RECIPIENT_SUPPRESSED.as_str());
+    let first = match &around.suppressed {
+        Some(suppression) if is_suppressed => format!("Still so: {} ", listed(record, suppression, around)),
+        Some(suppression) => format!("Before that: {} ", listed(record, suppression, around)),
+        None if is_suppressed => "The address is no longer on the list. ".to_owned(),
+        None => String::new(),
+    };
     let next = match email.dead_at {
-        Some(_) => format!(
-            "It is among the dead letters for {} days. Send it again with: posthaste dlq replay --company {:?} {}",
-            around.dead_letters_days, record.company.name, email.id
+        Some(at) => format!(
+            "It is among the dead letters until {}. {first}Send it again with: posthaste dlq replay --company {:?} {}",
+            moment(at.plus(around.dead_letters_kept), around.now),
+            record.company.name,
+            email.id
         ),
-        None => "Nothing: it is no longer among the dead letters.".to_owned(),
+        None => format!("Nothing: it is no longer among the dead letters. {first}"),
     };
     (why, email.failed_at.unwrap_or(last), next)
 }
 
-fn ended(status: Status, record: &Record, last: Timestamp) -> (String, Timestamp, String) {
+fn ended(
+    status: Status,
+    record: &Record,
+    around: &Surroundings<'_>,
+    last: Timestamp,
+) -> (String, Timestamp, String) {
     let email = &record.email;
     let failure = email
         .last_failure
@@ -247,7 +345,18 @@ fn ended(status: Status, record: &Record, last: Timestamp) -> (String, Timestamp
         Status::Cancelled => "The company withdrew it before it was sent.".to_owned(),
         other => format!("It is {other}."),
     };
-    (why, email.delivered_at.unwrap_or(last), "Nothing: this is its end.".to_owned())
+    let next = match &around.suppressed {
+        Some(suppression) => {
+            format!(
+                "Nothing: this is its end. No further email goes there: {}",
+                listed(record, suppression, around)
+            )
+        }
+        None => "Nothing: this is its end.".to_owned(),
+    };
+    // Opens and clicks come after the end, and are no part of it.
+    let since = record.events.iter().rev().find(|event| event.kind.as_str() == status.as_str());
+    (why, since.map_or(last, |event| event.at), next)
 }
 
 fn provider(record: &Record) -> &str {
@@ -264,127 +373,4 @@ fn at_provider(record: &Record) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use model::Event;
-    use model::email::LastFailure;
-    use testkit::{START, a_company, an_email};
-
-    use super::*;
-    use crate::cli::show::tests::as_stored;
-
-    fn in_secs(secs: u64) -> Timestamp {
-        START.plus(Duration::from_secs(secs))
-    }
-
-    fn record(status: Status, events: &[EventKind]) -> Record {
-        let company = a_company("acme");
-        let mut email = as_stored(an_email(company.id), status);
-        email.attempts = 1;
-        let events = events.iter().map(|kind| Event::new(*kind, START)).collect();
-        Record { company, email, events }
-    }
-
-    fn words(record: &Record, stats: QueueStats) -> String {
-        let policies = BTreeMap::from([("fast".to_owned(), RetryPolicy::fast())]);
-        let around = Surroundings {
-            now: in_secs(60),
-            lease_secs: 45,
-            dead_letters_days: 7,
-            policies: &policies,
-            default_policy: "fast",
-            stats,
-            healths: BTreeMap::from([("main".to_owned(), resting())]),
-        };
-        let Explanation { why, next, .. } = explain(record, &around);
-        format!("{why} | {next}")
-    }
-
-    fn resting() -> Health {
-        let trouble = provider::Trouble::Outage;
-        Health::default().after(trouble, "SES_SERVICE_UNAVAILABLE", None, 14, in_secs(50))
-    }
-
-    #[test]
-    fn a_resting_provider_is_named() {
-        let mut record = record(Status::Enqueued, &[EventKind::Enqueued]);
-        record.email.due_at = Some(START);
-        record.email.route = "main".to_owned();
-        let told = words(&record, QueueStats::default());
-        assert!(told.contains("Its provider main takes no emails since"), "{told}");
-        assert!(told.contains("SES_SERVICE_UNAVAILABLE") && told.contains("looked at again"), "{told}");
-        record.email.route = "main>relay".to_owned();
-        assert!(words(&record, QueueStats::default()).contains("waits for a worker"), "the other takes it");
-    }
-
-    fn failure() -> Option<LastFailure> {
-        let text = |text: &str| text.to_owned();
-        let (code, category, reason) =
-            (text("SMTP_TRANSIENT_450"), text("TRANSIENT_ERROR"), text("try later"));
-        Some(LastFailure { code, category, reason, at: START })
-    }
-
-    #[test]
-    fn a_retry_says_what_failed_and_when_it_is_tried_again() {
-        let mut record = record(Status::RetryScheduled, &[EventKind::Received, EventKind::RetryScheduled]);
-        record.email.last_failure = failure();
-        record.email.due_at = Some(in_secs(90));
-        let words = words(&record, QueueStats::default());
-        assert!(
-            words.starts_with("Attempt 1 failed with SMTP_TRANSIENT_450 (TRANSIENT_ERROR): try later."),
-            "{words}"
-        );
-        assert!(words.contains("Attempt 2 of 5 (policy fast) at ") && words.contains("(in 30 s)"), "{words}");
-    }
-
-    #[test]
-    fn attempts_are_counted_from_the_last_replay_without_those_given_back() {
-        use EventKind::{Received, Released, Replayed};
-        let mut record =
-            record(Status::Enqueued, &[Received, Received, Replayed, Received, Released, Received]);
-        record.email.due_at = Some(START);
-        assert!(words(&record, QueueStats::default()).contains("Attempt 2 of 5"));
-    }
-
-    #[test]
-    fn a_missing_worker_a_limit_and_a_switched_off_company_are_named() {
-        let mut record = record(Status::Enqueued, &[EventKind::Enqueued]);
-        record.email.due_at = Some(START);
-        record.company.settings.rate_per_sec = Some(3);
-        let waiting = QueueStats {
-            by_status: BTreeMap::from([(Status::Enqueued, 5)]),
-            oldest_due_at: Some(START),
-            dead_letters: 0,
-        };
-        let said = words(&record, waiting.clone());
-        assert!(
-            said.contains(
-                "Others that wait: 4. Being sent right now: 0. Its company is limited to 3 started"
-            ),
-            "{said}"
-        );
-        assert!(
-            said.ends_with("something has been due for 1 min. Start one with `posthaste serve`."),
-            "{said}"
-        );
-        record.company.disabled_at = Some(START);
-        assert!(words(&record, waiting).starts_with("Its company, acme, is switched off."));
-    }
-
-    #[test]
-    fn what_is_held_waits_for_a_person() {
-        let mut record = record(Status::RetryScheduled, &[EventKind::OutcomeUnknown]);
-        record.email.due_at = Some(Timestamp::NEVER);
-        let words = words(&record, QueueStats::default());
-        assert!(words.contains("must not be risked") && words.contains("/retry sends it again"), "{words}");
-    }
-
-    #[test]
-    fn every_status_has_words() {
-        for status in Status::ALL {
-            let words = words(&record(status, &[]), QueueStats::default());
-            assert!(!words.contains("It is S") && words.len() > 40, "{status}: {words}");
-        }
-    }
-}
+mod tests;

@@ -25,6 +25,7 @@ pub enum Command {
 
 #[derive(Debug, clap::Args)]
 pub struct CreateArgs {
+    /// The company it is for.
     #[arg(long, value_name = "NAME")]
     company: String,
     /// Captures mail instead of sending it.

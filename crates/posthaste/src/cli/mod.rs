@@ -9,13 +9,17 @@ mod dlq;
 mod doctor;
 mod erase;
 mod explain;
+mod import;
 mod key;
+mod man;
 mod migrate;
 pub mod out;
+mod progress;
 mod send;
 mod serve;
 mod show;
 mod suppression;
+mod tail;
 mod template;
 mod trigger;
 
@@ -56,6 +60,12 @@ pub struct Cli {
     command: Command,
 }
 
+impl Cli {
+    fn out(&self) -> Out {
+        Out { format: if self.json { Format::Json } else { Format::Human } }
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run everything in one process, with a key and a captured mailbox, to try it out
@@ -72,6 +82,10 @@ enum Command {
     Key(key::Command),
     /// Hand in one email
     Send(send::Args),
+    /// Hand in many emails from a file of JSON lines or a folder of .eml files; run it again to go on after a break
+    Import(import::Args),
+    /// Follow what happens to emails, as it happens
+    Tail(tail::Args),
     /// Show an email and what happened to it
     Show(show::Args),
     /// Say why an email is where it is, since when, and what comes next
@@ -97,6 +111,8 @@ enum Command {
     Bench(crate::bench::Args),
     /// Print completions for a shell
     Completions(completions::Args),
+    /// Write manual pages for all commands
+    Man(man::Args),
 }
 
 /// The user asked for something that cannot be: exit code 2.
@@ -112,8 +128,10 @@ impl std::fmt::Display for Usage {
 impl std::error::Error for Usage {}
 
 pub fn run(cli: Cli) -> anyhow::Result<()> {
-    if let Command::Completions(args) = cli.command {
-        return completions::run(&args);
+    match &cli.command {
+        Command::Completions(args) => return completions::run(args),
+        Command::Man(args) => return man::run(args, cli.out()),
+        _ => {}
     }
     let session = Session::start(&cli)?;
     let runtime =
@@ -132,6 +150,8 @@ async fn dispatch(session: Session, command: Command) -> anyhow::Result<()> {
         Command::Company(command) => company::run(&session, command).await,
         Command::Key(command) => key::run(&session, command).await,
         Command::Send(args) => send::run(&session, args).await,
+        Command::Import(args) => import::run(&session, args).await,
+        Command::Tail(args) => tail::run(&session, &args).await,
         Command::Show(args) => show::run(&session, &args).await,
         Command::Explain(args) => explain::run(&session, &args).await,
         Command::Dlq(command) => dlq::run(&session, command).await,
@@ -143,6 +163,7 @@ async fn dispatch(session: Session, command: Command) -> anyhow::Result<()> {
         Command::Config => config::run(&session),
         Command::Bench(args) => crate::bench::run(&args, session.store_given.as_deref(), session.out).await,
         Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args, session.out),
     }
 }
 
@@ -180,7 +201,7 @@ impl Session {
         }
         Ok(Self {
             loaded,
-            out: Out { format: if cli.json { Format::Json } else { Format::Human } },
+            out: cli.out(),
             patience: if cli.wait { Patience::UntilAvailable } else { Patience::Once },
             clock: Arc::new(SystemClock),
             store_given: cli.store.clone(),

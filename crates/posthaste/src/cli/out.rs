@@ -1,7 +1,7 @@
 //! Printing: lines and tables for people, JSON for programs. Every write may fail with a broken pipe, which the
 //! caller passes up and `main` takes for a quiet end.
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use model::Timestamp;
@@ -44,6 +44,13 @@ impl Out {
     pub fn table(self, header: &[&str], rows: &[Vec<String>]) -> io::Result<()> {
         self.line(table(header, rows).trim_end())
     }
+}
+
+/// Whether standard output is a terminal that shows colours, and nobody asked for none.
+pub fn has_colours() -> bool {
+    let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+        || std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+    io::stdout().is_terminal() && !is_plain
 }
 
 /// A word to the person at the terminal, beside the result. When nobody is there to read it, that is no failure.

@@ -16,10 +16,13 @@ use crate::wire;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// Whose email it is.
     #[arg(long, value_name = "NAME")]
     company: String,
+    /// Whom it is for.
     #[arg(long, value_name = "ADDRESS", value_parser = super::parse_address)]
     to: Address,
+    /// What it is about, on one line.
     #[arg(long)]
     subject: String,
     /// The file with the html; - is standard input.
@@ -31,7 +34,7 @@ pub struct Args {
     /// The sender, such as "Shop <orders@example.com>", instead of the company's.
     #[arg(long, value_name = "MAILBOX", value_parser = super::parse_mailbox)]
     from: Option<Mailbox>,
-    /// May be repeated, up to five times.
+    /// A word to find it by. May be repeated, up to five times.
     #[arg(long, value_name = "TAG")]
     tag: Vec<String>,
     /// Capture it instead of sending it, as with a test key.
@@ -129,7 +132,7 @@ fn draft(args: Args, content: Content) -> Draft {
 }
 
 /// The operator acts for the company: a key that exists for this one call.
-fn caller(company: Company, mode: KeyMode, now: Timestamp) -> Caller {
+pub fn caller(company: Company, mode: KeyMode, now: Timestamp) -> Caller {
     let key = ApiKey {
         id: KeyId::new(now),
         company: company.id,

@@ -26,6 +26,7 @@ pub enum Command {
 
 #[derive(Debug, clap::Args)]
 pub struct ListArgs {
+    /// The company whose list it is.
     #[arg(long, value_name = "NAME")]
     company: String,
     /// How many at most.
@@ -35,21 +36,26 @@ pub struct ListArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct AddArgs {
+    /// The company whose list it is.
     #[arg(long, value_name = "NAME")]
     company: String,
+    /// The addresses.
     #[arg(value_name = "ADDRESS", value_parser = parse_address)]
     addresses: Vec<Address>,
     /// A file with one address per line; - is standard input.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Why, for those who look at the list.
     #[arg(long, default_value = "added by the operator")]
     reason: String,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct LiftArgs {
+    /// The company whose list it is.
     #[arg(long, value_name = "NAME")]
     company: String,
+    /// The addresses.
     #[arg(value_name = "ADDRESS", required = true, value_parser = parse_address)]
     addresses: Vec<Address>,
 }

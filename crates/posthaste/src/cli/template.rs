@@ -20,21 +20,26 @@ pub enum Command {
     Push(PushArgs),
     /// List the templates of a company
     List {
+        /// The company whose templates they are.
         #[arg(long, value_name = "NAME")]
         company: String,
     },
     /// Delete a template with all its versions
     Delete {
+        /// The company whose template it is.
         #[arg(long, value_name = "NAME")]
         company: String,
+        /// The template's name.
         template: String,
     },
 }
 
 #[derive(Debug, clap::Args)]
 pub struct PushArgs {
+    /// The company whose templates they are.
     #[arg(long, value_name = "NAME")]
     company: String,
+    /// The folder: NAME.html or NAME.mjml, NAME.subject.txt and NAME.text.txt each.
     directory: PathBuf,
     /// Check only, write nothing.
     #[arg(long)]

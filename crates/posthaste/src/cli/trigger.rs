@@ -16,6 +16,7 @@ pub struct Args {
     /// sent, delivered, delayed, bounced, soft-bounced, complained, failed, opened or clicked.
     #[arg(value_parser = parse_kind)]
     event: ReportKind,
+    /// The email's id.
     #[arg(value_parser = parse_id)]
     id: EmailId,
     /// Also for an email of a live key, whose status and suppressions are real.

@@ -233,8 +233,11 @@ fn a_server_goes_away(kind: Kind) {
     let worker = serve(&place, "worker");
     worker.address();
     place.wait_for(&before, "SENT");
+    let mut tail = Server::start(place.command(&["tail", "--long"]));
+    tail.log_until("Ctrl-C");
 
     server.stop();
+    tail.log_until("; trying again");
     let refused = send(&address, key.trim());
     assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
     assert!(refused.to_ascii_lowercase().contains("\r\nretry-after: "), "{refused}");
@@ -256,6 +259,11 @@ fn a_server_goes_away(kind: Kind) {
         curl(&["-i", &format!("http://{address}/readyz")]).starts_with("HTTP/1.1 200").then_some(())
     });
     place.wait_for(&after, "SENT");
+    tail.log_until("the store is back");
+    let lines = tail.printed_until("  SENT  ");
+    assert!(lines.len() == 5 && lines.iter().all(|line| line.contains(&after)), "{lines:#?}");
+    tail.interrupt();
+    assert_eq!(tail.wait().code(), Some(0));
     worker.stop();
     api.stop();
 }

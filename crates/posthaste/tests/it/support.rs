@@ -141,7 +141,16 @@ impl Server {
     }
 
     pub fn terminate(&self) {
-        let killed = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        self.signal("-TERM");
+    }
+
+    /// As Ctrl-C does.
+    pub fn interrupt(&self) {
+        self.signal("-INT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let killed = Command::new("kill").args([signal, &self.child.id().to_string()]).status();
         assert!(killed.expect("kill runs").success());
     }
 
