@@ -11,6 +11,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header}
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt as _;
+use gateway::accept::copy::original_of;
 use gateway::trace::Span;
 
 use crate::error::Problem;
@@ -113,10 +114,12 @@ fn request_id(headers: &HeaderMap) -> Arc<str> {
     let is_fine = |id: &&str| {
         (1..=REQUEST_ID_LENGTH_MAX).contains(&id.len())
             && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte))
+            // Such an id says of an email that it is a copy; only we may say so.
+            && original_of(id).is_none()
     };
     match headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(is_fine) {
         Some(id) => Arc::from(id),
-        None => Arc::from(format!("req_{}", uuid::Uuid::new_v4())),
+        None => Arc::from(format!("req_{}", uuid::Uuid::now_v7())),
     }
 }
 
@@ -162,6 +165,8 @@ mod tests {
             ("a b", false),
             ("a/b", false),
             ("<script>", false),
+            ("release:mine", true),
+            ("release:0194812c-9a7b-7cc3-9f0e-3c5d2a1b4e6f", false),
         ];
         for (given, kept) in cases {
             let mut headers = HeaderMap::new();

@@ -82,6 +82,8 @@ pub struct Answer {
     pub body: Value,
     /// The answer as it came.
     pub bytes: Bytes,
+    /// The file name of a download.
+    pub disposition: Option<HeaderValue>,
 }
 
 impl Answer {
@@ -108,23 +110,35 @@ impl Inside {
     }
 
     pub async fn get(&self, behalf: Behalf, path: &str) -> Answer {
-        self.call(behalf, Method::GET, path, None).await
+        self.call(behalf, Method::GET, path, None, None).await
     }
 
     pub async fn post(&self, behalf: Behalf, path: &str, body: &Value) -> Answer {
-        self.call(behalf, Method::POST, path, Some(body)).await
+        self.call(behalf, Method::POST, path, Some(body), None).await
+    }
+
+    /// A post that counts once, however often it is made with this idempotency key.
+    pub async fn post_once(&self, behalf: Behalf, path: &str, body: &Value, key: &str) -> Answer {
+        self.call(behalf, Method::POST, path, Some(body), Some(key)).await
     }
 
     pub async fn patch(&self, behalf: Behalf, path: &str, body: &Value) -> Answer {
-        self.call(behalf, Method::PATCH, path, Some(body)).await
+        self.call(behalf, Method::PATCH, path, Some(body), None).await
     }
 
     pub async fn delete(&self, behalf: Behalf, path: &str) -> Answer {
-        self.call(behalf, Method::DELETE, path, None).await
+        self.call(behalf, Method::DELETE, path, None, None).await
     }
 
     /// A path that is none is answered like one that leads nowhere.
-    async fn call(&self, behalf: Behalf, method: Method, path: &str, body: Option<&Value>) -> Answer {
+    async fn call(
+        &self,
+        behalf: Behalf,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        key: Option<&str>,
+    ) -> Answer {
         let uri = path.parse::<Uri>().unwrap_or_else(|_| Uri::from_static("/-"));
         let mut request = Request::new(body.map_or_else(Body::empty, |body| Body::from(body.to_string())));
         *request.method_mut() = method;
@@ -132,6 +146,9 @@ impl Inside {
         if body.is_some() {
             let json = HeaderValue::from_static("application/json");
             request.headers_mut().insert(header::CONTENT_TYPE, json);
+        }
+        if let Some(key) = key.and_then(|key| HeaderValue::from_str(key).ok()) {
+            request.headers_mut().insert("idempotency-key", key);
         }
         request.extensions_mut().insert(Pass(behalf));
         let response = match self.router.clone().oneshot(request).await {
@@ -142,7 +159,14 @@ impl Inside {
         // The body is in memory already: no route streams.
         let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-        Answer { status: parts.status, body, bytes }
+        let disposition = parts.headers.get(header::CONTENT_DISPOSITION).cloned();
+        Answer { status: parts.status, body, bytes, disposition }
+    }
+
+    /// Returns when the server begins to shut down. An answer that goes on and on has to end then, or the shutdown would
+    /// wait for it.
+    pub async fn draining(&self) {
+        self.state.draining().await;
     }
 
     pub fn now(&self) -> Timestamp {

@@ -2,14 +2,13 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use gateway::accept::Desk;
 use gateway::keys::KeyRing;
 use model::{Secret, Timestamp};
 use store::StoreError;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use crate::health::Readiness;
 use crate::limits;
@@ -69,7 +68,7 @@ pub struct Shared {
     pub(crate) bodies: Arc<Semaphore>,
     pub(crate) readiness: Readiness,
     pub(crate) pages: Pages,
-    draining: AtomicBool,
+    draining: watch::Sender<bool>,
 }
 
 impl ApiState {
@@ -82,7 +81,7 @@ impl ApiState {
             bodies: Arc::new(Semaphore::new(limits::BODIES_BYTES_MAX / 1024)),
             readiness: Readiness::default(),
             pages: Pages::new(),
-            draining: AtomicBool::new(false),
+            draining: watch::Sender::new(false),
             desk,
             settings,
         }))
@@ -90,7 +89,7 @@ impl ApiState {
 
     /// From now on `/readyz` says no, so that a load balancer looks elsewhere while the rest is answered.
     pub fn begin_draining(&self) {
-        self.0.draining.store(true, Ordering::Relaxed);
+        self.0.draining.send_replace(true);
     }
 
     /// Writes down what is only in memory; for the shutdown.
@@ -99,7 +98,14 @@ impl ApiState {
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.0.draining.load(Ordering::Relaxed)
+        *self.0.draining.borrow()
+    }
+
+    /// Returns when the shutdown begins: answers that go on and on end then.
+    pub(crate) async fn draining(&self) {
+        let mut draining = self.0.draining.subscribe();
+        // The sender lives as long as this does.
+        let _ = draining.wait_for(|draining| *draining).await;
     }
 
     pub(crate) fn now(&self) -> Timestamp {

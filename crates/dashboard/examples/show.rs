@@ -1,11 +1,13 @@
 //! The dashboard over a store in memory with two hundred varied emails, to look at: `cargo run -p dashboard --example
-//! show -- 8090`. With a second word, that is the admin token.
+//! show -- 8090`. With a second word, that is the admin token. One more email comes every few seconds.
 
 #[path = "../tests/ui/gateway.rs"]
 mod made;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use api::inside::{Behalf, Inside};
 use api::{ApiSettings, ApiState, ServeSettings};
@@ -13,6 +15,7 @@ use dashboard::DashboardSettings;
 use gateway::Gateway;
 use gateway::accept::Desk;
 use model::{Bounce, Clock, CompanyId, EmailId, ReportKind, Secret, SystemClock, Timestamp};
+use provider_smtp::{SmtpConfig, SmtpProvider};
 use serde_json::{Value, json};
 
 /// The system's clock, so many milliseconds late, so that the emails have a past.
@@ -34,20 +37,38 @@ async fn main() {
     let port: u16 = words.next().and_then(|port| port.parse().ok()).unwrap_or(8090);
     let token = words.next();
     let clock = Arc::new(Late(AtomicI64::new(DAYS_BACK * 86_400_000)));
-    let gateway = made::a_gateway(clock.clone()).await;
+    let mut gateway = made::a_gateway(clock.clone()).await;
+    let mut providers = BTreeMap::clone(&gateway.providers);
+    let outside = SmtpConfig::parse("smtp://127.0.0.1:9").expect("an address");
+    providers.insert("outside".to_owned(), Arc::new(SmtpProvider::new(outside).expect("a provider")));
+    gateway.providers = Arc::new(providers);
     let desk = Desk { gateway: gateway.clone(), documents: None };
     let settings = ApiSettings { admin_token: token.map(Secret::new), ..ApiSettings::default() };
     let metrics = "email_queue_size 7\nemail_oldest_waiting_seconds 95\nemail_dlq_size 14\n";
     let state = ApiState::new(desk, settings, Arc::new(move || metrics.to_owned()));
-    fill(&gateway, &Inside::new(state.clone()), &clock).await;
-    let router =
-        dashboard::router(state.clone(), DashboardSettings::default()).fallback_service(api::router(state));
+    let inside = Inside::new(state.clone());
+    let companies = fill(&gateway, &inside, &clock).await;
+    tokio::spawn(go_on(gateway, inside, companies[0]));
+    let dev_key =
+        Some(("Quiet & Co".to_owned(), Secret::new("test_this-is-the-key-that-dev-prints".to_owned())));
+    let settings = DashboardSettings { dev_key, ..DashboardSettings::default() };
+    let router = dashboard::router(state.clone(), settings).fallback_service(api::router(state));
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.expect("a free port");
     println!("http://127.0.0.1:{port}/ui");
     api::serve(listener, router, ServeSettings::default(), std::future::pending()).await;
 }
 
-async fn fill(gateway: &Gateway, inside: &Inside, clock: &Late) {
+/// One email every few seconds, taken by a worker a moment later.
+async fn go_on(gateway: Gateway, inside: Inside, company: CompanyId) {
+    for number in EMAILS.. {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        inside.post(Behalf::Company(company), "/v1/email/send", &email(number)).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        gateway::worker::run_once(&gateway).await.expect("a round of work");
+    }
+}
+
+async fn fill(gateway: &Gateway, inside: &Inside, clock: &Late) -> Vec<CompanyId> {
     let mut companies = Vec::new();
     for name in ["Acme Shop", "Clube do Livro", "Quiet & Co"] {
         let from = format!("Hello <hello@{}.example>", name.split(' ').next().unwrap_or("x").to_lowercase());
@@ -70,6 +91,7 @@ async fn fill(gateway: &Gateway, inside: &Inside, clock: &Late) {
         }
     }
     clock.0.store(0, Ordering::SeqCst);
+    companies
 }
 
 async fn report(gateway: &Gateway, id: EmailId, number: i64) {
@@ -123,6 +145,9 @@ fn email(number: i64) -> Value {
     }
     if number > EMAILS - 10 {
         email["retryPolicy"] = json!("patient");
+    }
+    if number % 5 == 2 {
+        email["attachments"] = json!([{ "filename": format!("invoice-{number}.txt"), "contentType": "text/plain", "content": "SGVsbG8=" }]);
     }
     if number % 25 == 4 {
         email["cc"] = json!(["office@example.com"]);

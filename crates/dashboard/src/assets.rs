@@ -1,4 +1,4 @@
-//! The one style sheet and the one script, part of the binary, served under a hash of their content so that browsers
+//! The one style sheet and the one script (of three files), part of the binary, served under a hash of their content so that browsers
 //! may keep them for ever.
 
 use axum::extract::{Path, State};
@@ -10,7 +10,11 @@ use crate::sessions::hex;
 use crate::state::Ui;
 
 const STYLE: &str = include_str!("assets/style.css");
-const SCRIPT: &str = include_str!("assets/script.js");
+const SCRIPT: &str = concat!(
+    include_str!("assets/script.js"),
+    include_str!("assets/live.js"),
+    include_str!("assets/mailbox.js")
+);
 
 /// Where they are found.
 pub struct Assets {

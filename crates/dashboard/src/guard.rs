@@ -30,7 +30,7 @@ const FORM_TIMEOUT: Duration = Duration::from_secs(20);
 /// Nothing from elsewhere, no inline code. Styles and scripts are files of ours, forms come back to us, and the only
 /// frame is the preview of an email, which has a policy of its own.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; frame-src 'self'; \
-                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+                      connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 /// The person at the other end, let in.
 #[derive(Debug, Clone)]

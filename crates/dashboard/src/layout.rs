@@ -17,9 +17,11 @@ pub enum Tab {
     Server,
     Overview,
     Emails,
+    Mailbox,
     DeadLetters,
     Recipients,
     Entities,
+    Alerts,
     Settings,
     Providers,
     Companies,
@@ -30,8 +32,17 @@ const PICKER_MAX: usize = 100;
 
 /// A page of the server.
 pub fn server_page(visit: &Visit, tab: Tab, title: &str, main: &Markup) -> Response {
-    let only = if let [only] = visit.companies.as_slice() { Some(only) } else { None };
-    whole(visit, only, tab, title, StatusCode::OK, main)
+    whole(visit, only(visit), tab, title, StatusCode::OK, main)
+}
+
+/// A page of the server whose marked parts change by themselves.
+pub fn live_server_page(visit: &Visit, tab: Tab, title: &str, main: &Markup) -> Response {
+    framed(visit, only(visit), tab, title, StatusCode::OK, Some("/ui/live"), main)
+}
+
+/// Where there is one company only, its pages are at hand everywhere.
+fn only(visit: &Visit) -> Option<&Place> {
+    if let [only] = visit.companies.as_slice() { Some(only) } else { None }
 }
 
 /// A page of a company.
@@ -44,6 +55,12 @@ pub fn page_with(at: &At, tab: Tab, title: &str, status: StatusCode, main: &Mark
     whole(&at.visit, Some(&at.place), tab, &title, status, main)
 }
 
+/// A page of a company whose parts marked `data-live` change by themselves, when the stream says so.
+pub fn live_page(at: &At, tab: Tab, title: &str, stream: Option<&str>, main: &Markup) -> Response {
+    let title = format!("{title} · {}", at.place.name);
+    framed(&at.visit, Some(&at.place), tab, &title, StatusCode::OK, stream, main)
+}
+
 pub fn whole(
     visit: &Visit,
     place: Option<&Place>,
@@ -52,11 +69,24 @@ pub fn whole(
     status: StatusCode,
     main: &Markup,
 ) -> Response {
+    framed(visit, place, tab, title, status, None, main)
+}
+
+fn framed(
+    visit: &Visit,
+    place: Option<&Place>,
+    tab: Tab,
+    title: &str,
+    status: StatusCode,
+    stream: Option<&str>,
+    main: &Markup,
+) -> Response {
+    let is_wide = tab == Tab::Mailbox;
     let body = html! {
         a.skip href="#main" { "Skip to the content" }
         div.frame {
-            (side(visit, place, tab))
-            main #main tabindex="-1" { (main) }
+            (side(visit, place, tab, stream.is_some()))
+            main #main class=[is_wide.then_some("wide")] tabindex="-1" data-stream=[stream] data-now=(visit.now.millis()) { (main) }
         }
         (help())
     };
@@ -93,7 +123,17 @@ fn answer(status: StatusCode, page: Markup) -> Response {
     (status, [(header::CONTENT_TYPE, kind)], page.into_string()).into_response()
 }
 
-fn side(visit: &Visit, place: Option<&Place>, tab: Tab) -> Markup {
+/// Says whether the page follows what happens, and stops it.
+fn live_switch() -> Markup {
+    html! {
+        button.live.js type="button" data-live-switch data-state="off" aria-pressed="false" title="Pause or go on (p)" {
+            span.dot aria-hidden="true" {}
+            span.word role="status" { "Live" }
+        }
+    }
+}
+
+fn side(visit: &Visit, place: Option<&Place>, tab: Tab, is_live: bool) -> Markup {
     let line = |to: &str, name: &str, this: Tab| {
         html! { li { a href=(to) aria-current=[(tab == this).then_some("page")] { (name) } } }
     };
@@ -101,6 +141,7 @@ fn side(visit: &Visit, place: Option<&Place>, tab: Tab) -> Markup {
         header.side {
             div.top {
                 a.brand href="/ui" { (mark()) "Posthaste" }
+                @if is_live { (live_switch()) }
                 div.tools {
                     button.plain.js type="button" data-theme-switch title="Light or dark" aria-label="Switch between light and dark" { "◐" }
                     button.plain.js type="button" data-help title="Keys (?)" aria-label="Show the keys" { "?" }
@@ -112,9 +153,11 @@ fn side(visit: &Visit, place: Option<&Place>, tab: Tab) -> Markup {
                     ul {
                         (line(&place.path(""), "Overview", Tab::Overview))
                         (line(&place.path("/emails"), "Emails", Tab::Emails))
+                        (line(&place.path("/mailbox"), "Mailbox", Tab::Mailbox))
                         (line(&place.path("/dead-letters"), "Dead letters", Tab::DeadLetters))
                         (line(&place.path("/recipients"), "Recipients", Tab::Recipients))
                         (line(&place.path("/entities"), "Entities", Tab::Entities))
+                        (line(&place.path("/alerts"), "Alerts", Tab::Alerts))
                         (line(&place.path("/settings"), "Keys and state", Tab::Settings))
                     }
                 }
@@ -172,7 +215,10 @@ fn help() -> Markup {
         ("j", "next line of a list"),
         ("k", "line before"),
         ("Enter", "open the line"),
+        ("Esc", "leave a field, close, back to the list"),
+        ("p", "pause or go on with live updates"),
         ("g e", "go to the emails"),
+        ("g m", "go to the mailbox"),
         ("g d", "go to the dead letters"),
         ("?", "show or hide this"),
     ];
@@ -212,7 +258,7 @@ pub fn problem(answer: &Answer) -> Markup {
 
 /// A moment: how long ago, and exactly when one points at it.
 pub fn moment(at: Timestamp, now: Timestamp) -> Markup {
-    html! { time datetime=(at.to_rfc3339()) title=(words::exact(at)) { (words::distance(at, now)) } }
+    html! { time datetime=(at.to_rfc3339()) title=(words::exact(at)) data-ago { (words::distance(at, now)) } }
 }
 
 /// A status as a pill: colour and word.

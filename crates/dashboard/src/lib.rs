@@ -2,7 +2,8 @@
 //! elsewhere. Every page reads and acts through the API (`api::inside`); there is no door to the store.
 //!
 //! A request walks through these files in this order: `guard` (who may, forms that are really ours, headers), `visit`
-//! (which company, what the pages share), a page of `pages`, which puts its parts into `layout`. `words` has the pure
+//! (which company, what the pages share), a page of `pages`, which puts its parts into `layout`. `live` tells open pages
+//! that something has changed. `words` has the pure
 //! half: times, statuses and events as people say them; `explain` says why an email is where it is.
 
 mod assets;
@@ -11,6 +12,7 @@ mod fields;
 mod guard;
 mod layout;
 mod links;
+mod live;
 mod pages;
 mod sessions;
 mod state;
@@ -43,6 +45,7 @@ fn of_the_server() -> Router<Ui> {
     Router::new()
         .route("/ui", get(server::show))
         .route("/ui/go", get(server::go))
+        .route("/ui/live", get(live::of_the_server))
         .route("/ui/login", get(login::show).post(login::log_in))
         .route("/ui/logout", post(login::log_out))
         .route("/ui/providers", get(providers::show))
@@ -51,16 +54,25 @@ fn of_the_server() -> Router<Ui> {
 }
 
 fn of_a_company() -> Router<Ui> {
-    use pages::{companies, content, dead_letters, email, emails, entities, overview, recipients};
+    use pages::{
+        alerts, companies, content, copies, dead_letters, email, emails, entities, mailbox, overview,
+        recipients,
+    };
     Router::new()
         .route("/ui/c/{company}", get(overview::show))
+        .route("/ui/c/{company}/live", get(live::of_a_company))
+        .route("/ui/c/{company}/mailbox", get(mailbox::show))
+        .route("/ui/c/{company}/alerts", get(alerts::show))
         .route("/ui/c/{company}/emails", get(emails::list))
         .route("/ui/c/{company}/emails/{id}", get(email::show))
         .route("/ui/c/{company}/emails/{id}/preview", get(content::preview))
         .route("/ui/c/{company}/emails/{id}/eml", get(content::eml))
+        .route("/ui/c/{company}/emails/{id}/attachments/{position}", get(content::attachment))
         .route("/ui/c/{company}/emails/{id}/retry", post(email::retry))
         .route("/ui/c/{company}/emails/{id}/cancel", post(email::cancel))
         .route("/ui/c/{company}/emails/{id}/replay", post(email::replay))
+        .route("/ui/c/{company}/emails/{id}/resend", post(copies::resend))
+        .route("/ui/c/{company}/emails/{id}/release", post(copies::release))
         .route("/ui/c/{company}/dead-letters", get(dead_letters::list))
         .route("/ui/c/{company}/dead-letters/replay", get(dead_letters::ask).post(dead_letters::replay))
         .route("/ui/c/{company}/dead-letters/drop", post(dead_letters::drop))

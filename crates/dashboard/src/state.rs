@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use api::ApiState;
 use api::inside::Inside;
+use model::Secret;
 
 use crate::assets::Assets;
+use crate::live::Hub;
 use crate::sessions::{Sessions, Tries};
 
 /// What the operator decides about the dashboard. Whether there is a login is the API's admin token.
@@ -15,6 +17,8 @@ pub struct DashboardSettings {
     /// Where browsers find it, such as `https://mail.example.com`; for a proxy that changes the Host header, and for
     /// cookies that only travel over TLS.
     pub public_url: Option<String>,
+    /// The key that `posthaste dev` prints anyway, for the line that teaches to send: its company's name and the key.
+    pub dev_key: Option<(String, Secret<String>)>,
 }
 
 impl DashboardSettings {
@@ -33,6 +37,7 @@ pub struct Shared {
     pub sessions: Sessions,
     pub tries: Tries,
     pub assets: Assets,
+    pub hub: Hub,
 }
 
 impl Ui {
@@ -43,6 +48,7 @@ impl Ui {
             sessions: Sessions::default(),
             tries: Tries::default(),
             assets: Assets::new(),
+            hub: Hub::default(),
         }))
     }
 }

@@ -211,6 +211,15 @@ pub fn hint(code: &str, category: &str) -> &'static str {
     }
 }
 
+/// `812 B`, `14 KB`, `2.5 MB`.
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{} KB", bytes.div_ceil(1_000)),
+        _ => format!("{:.1} MB", bytes as f64 / 1e6),
+    }
+}
+
 /// `1 email`, `3 emails`.
 pub fn count(number: u64, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
@@ -254,6 +263,14 @@ mod tests {
         let (told, rest) =
             metadata(json!({ "reason": "shutdown", "x": [1] }).as_object().expect("an object"));
         assert_eq!((told, rest), (vec!["shutdown.".to_owned()], vec![("x".to_owned(), "[1]".to_owned())]));
+    }
+
+    #[test]
+    fn sizes_are_short() {
+        let cases = [(0, "0 B"), (999, "999 B"), (1_001, "2 KB"), (14_000, "14 KB"), (2_500_000, "2.5 MB")];
+        for (bytes, expected) in cases {
+            assert_eq!(size(bytes), expected);
+        }
     }
 
     #[test]

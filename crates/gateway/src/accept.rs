@@ -3,6 +3,7 @@
 //! `look_up` reads templates and suppressions. `prepare` is pure and decides everything, down to the words of the answer, so that the idempotency record
 //! holds the very answer that is given. `commit` stores and tells the queue. The worker takes it from there.
 
+pub mod copy;
 pub mod draft;
 pub mod known;
 pub mod rules;

@@ -10,7 +10,7 @@ use model::{
 };
 use provider::Provider;
 
-use crate::{CAPTURE, EnvironmentGuard, Settings};
+use crate::{CAPTURE, EnvironmentGuard, Gateway, Settings};
 
 /// Addresses at this domain play outcomes; nothing is ever sent there.
 pub const SANDBOX_DOMAIN: &str = "posthaste.test";
@@ -30,6 +30,13 @@ pub struct Route {
 
 /// The configured providers, by name.
 pub type Providers = BTreeMap<String, Arc<dyn Provider>>;
+
+impl Gateway {
+    /// Whether this provider keeps mail instead of sending it.
+    pub fn captures(&self, provider: &str) -> bool {
+        self.providers.get(provider).is_some_and(|provider| provider.kind() == CAPTURE)
+    }
+}
 
 /// Where an attempt can go.
 #[derive(Debug, Clone, PartialEq, Eq)]

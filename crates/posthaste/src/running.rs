@@ -61,12 +61,18 @@ pub fn address(config: &Config, role: Role) -> Option<SocketAddr> {
     if role.takes_in() { Some(config.listen) } else { config.worker_listen }
 }
 
+/// The dashboard as it is configured.
+pub fn dashboard(config: &Config) -> DashboardSettings {
+    DashboardSettings { public_url: config.public_url.clone(), dev_key: None }
+}
+
 /// Runs until the token is cancelled and everything has ended. An error when a part ends by itself.
 pub async fn run(
     config: &Config,
     store: Arc<dyn Store>,
     listener: Option<TcpListener>,
     role: Role,
+    dashboard: DashboardSettings,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let gateway = wire::gateway(config, store.clone())?;
@@ -82,7 +88,7 @@ pub async fn run(
         Some(listener) => {
             let state = api_state(config, gateway.clone(), metrics.clone())?;
             tracing::info!(address = %listener.local_addr()?, role = role.as_str(), "listening");
-            let router = router(config, state.clone(), role);
+            let router = router(dashboard, state.clone(), role);
             let settings =
                 ServeSettings { connections_max: config.limits.connections_max, ..Default::default() };
             parts.spawn(named("api", api::serve(listener, router, settings, drained(&state, &shutdown))));
@@ -129,13 +135,11 @@ fn drained(state: &ApiState, shutdown: &CancellationToken) -> impl Future<Output
 }
 
 /// A process that only sends answers for its health and nothing else.
-fn router(config: &Config, state: ApiState, role: Role) -> Router {
+fn router(dashboard: DashboardSettings, state: ApiState, role: Role) -> Router {
     if !role.takes_in() {
         return api::router(state).layer(from_fn(only_health));
     }
-    let settings =
-        DashboardSettings { public_url: config.public_url.clone(), ..DashboardSettings::default() };
-    dashboard::router(state.clone(), settings).fallback_service(api::router(state))
+    dashboard::router(state.clone(), dashboard).fallback_service(api::router(state))
 }
 
 async fn only_health(request: Request, next: Next) -> Response {

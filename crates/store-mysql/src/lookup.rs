@@ -148,7 +148,11 @@ impl Query {
     fn driving(&self) -> Driving<'_> {
         let filter = &self.filter;
         let status = filter.status.and_then(row::trouble);
-        Driving::column("outbox_by_external_id", "external_id", filter.external_id.as_deref())
+        Driving::column("outbox_by_message", "provider_message_id", filter.message_id.as_deref())
+            .or_else(|| Driving::column("outbox_by_request", "request_id", filter.request_id.as_deref()))
+            .or_else(|| {
+                Driving::column("outbox_by_external_id", "external_id", filter.external_id.as_deref())
+            })
             .or_else(|| filter.tag.as_deref().map(Driving::Tag))
             .or_else(|| {
                 Driving::column("outbox_by_to", "to_email", filter.to.as_ref().map(model::Address::expose))
@@ -218,6 +222,9 @@ impl Query {
         tests.equal("o.entity_id", filter.entity.as_deref());
         tests.equal("o.last_failure_code", filter.code.as_deref());
         tests.equal("o.status", filter.status.map(model::Status::as_str));
+        tests.equal("o.request_id", filter.request_id.as_deref());
+        tests.equal("o.provider_message_id", filter.message_id.as_deref());
+        tests.among("o.provider", filter.providers.as_deref());
         tests.moment("o.created_at >= ", filter.since);
         tests.moment("o.created_at < ", filter.until);
         if let Some(tag) = &filter.tag {
@@ -284,6 +291,17 @@ impl Tests<'_> {
             self.and(column);
             self.sql.push(" = ").push_bind(value);
         }
+    }
+
+    /// One of them; with none to choose from, nothing matches.
+    fn among(&mut self, column: &str, values: Option<&[String]>) {
+        let Some(values) = values else { return };
+        self.and(column);
+        self.sql.push(" IN (NULL");
+        for value in values {
+            self.sql.push(", ").push_bind(value);
+        }
+        self.sql.push(")");
     }
 
     fn moment(&mut self, condition: &str, value: Option<Timestamp>) {

@@ -127,6 +127,9 @@ struct Query {
     status: Option<Status>,
     since: Option<DateTime<Utc>>,
     until: Option<DateTime<Utc>>,
+    request_id: Option<String>,
+    message_id: Option<String>,
+    providers: Option<Vec<String>>,
 }
 
 /// The rows of a company, `{}` being one more condition, as ids.
@@ -141,6 +144,11 @@ macro_rules! ids_where {
 }
 
 const BY_COMPANY: &str = ids_where!("true");
+const BY_REQUEST: &str = ids_where!("request_id = $15");
+/// An email that was sent again has several, and may have one twice.
+const BY_MESSAGE: &str = "SELECT DISTINCT m.email_id AS id
+     FROM provider_messages m JOIN email_outbox e ON e.id = m.email_id AND e.company_id = $1
+     WHERE m.message_id = $16 AND m.email_id < $2 ORDER BY 1 DESC LIMIT $13";
 const BY_EXTERNAL_ID: &str = ids_where!("external_id = $4");
 const BY_TAG: &str =
     "SELECT email_id AS id FROM email_tags WHERE company_id = $1 AND email_id < $2 AND tag = $3
@@ -163,6 +171,12 @@ impl Query {
         let text = |value: &Option<String>| value.as_deref().map(|text| clean(text).into_owned());
         // In the order of how few rows they leave; the first that is wanted drives.
         let conditions = [
+            (
+                filter.message_id.is_some(),
+                Some(BY_MESSAGE),
+                "EXISTS (SELECT 1 FROM provider_messages m WHERE m.email_id = o.id AND m.message_id = $16)",
+            ),
+            (filter.request_id.is_some(), Some(BY_REQUEST), "o.request_id = $15"),
             (filter.external_id.is_some(), Some(BY_EXTERNAL_ID), "o.external_id = $4"),
             (
                 filter.tag.is_some(),
@@ -180,6 +194,7 @@ impl Query {
             (filter.status.is_some(), filter.status.and_then(trouble).map(|_| BY_TROUBLE), "o.status = $10"),
             (filter.since.is_some(), None, "o.created_at >= $11"),
             (filter.until.is_some(), None, "o.created_at < $12"),
+            (filter.providers.is_some(), None, "o.provider = ANY($17)"),
         ];
         let mut driving = None;
         let mut testing = Vec::new();
@@ -204,6 +219,12 @@ impl Query {
             status: filter.status,
             since: filter.since.map(at),
             until: filter.until.map(at),
+            request_id: text(&filter.request_id),
+            message_id: text(&filter.message_id),
+            providers: filter
+                .providers
+                .as_ref()
+                .map(|names| names.iter().map(|name| clean(name).into_owned()).collect()),
         }
     }
 
@@ -242,6 +263,9 @@ impl Query {
             .bind(self.until)
             .bind(ROWS_LOOKED_AT_MAX)
             .bind(limit)
+            .bind(self.request_id.clone())
+            .bind(self.message_id.clone())
+            .bind(self.providers.clone())
     }
 
     async fn page(self, pool: &PgPool, limit: u32) -> Result<Page<Email>, Fault> {

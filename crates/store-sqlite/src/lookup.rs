@@ -131,15 +131,24 @@ impl Query {
             text(&status),
             millis(filter.since),
             millis(filter.until),
+            text(&filter.request_id),
+            text(&filter.message_id),
+            filter
+                .providers
+                .as_ref()
+                .map_or(Value::Null, |names| Value::Text(serde_json::json!(names).to_string())),
         ];
         const TAGGED: &str =
             "seq IN (SELECT email_seq FROM email_tags WHERE company_id = ?1 AND tag = ?3 AND email_seq < ?2)";
+        const BY_MESSAGE: &str = "provider_message_id = ?13";
         const TAG_OF_ROW: &str =
             "EXISTS (SELECT 1 FROM email_tags WHERE company_id = ?1 AND tag = ?3 AND email_seq = seq)";
         let troubled = filter.status.and_then(troubled);
         // In the order of how few rows they leave. The bare comparison lets a partial index be used; the `+` of
         // the second form keeps SQLite from choosing an index for what is only to be tested.
         let conditions = [
+            (filter.message_id.is_some(), true, BY_MESSAGE, "+provider_message_id = ?13"),
+            (filter.request_id.is_some(), true, "request_id = ?12", "+request_id = ?12"),
             (filter.external_id.is_some(), true, "external_id = ?4", "+external_id = ?4"),
             (filter.tag.is_some(), true, TAGGED, TAG_OF_ROW),
             (filter.to.is_some(), true, "to_email = ?7", "+to_email = ?7"),
@@ -149,6 +158,7 @@ impl Query {
             (filter.recipient.is_some(), false, "", "(recipient_external_id = ?6 OR recipient_id = ?6)"),
             (filter.since.is_some(), false, "", "created_at >= ?10"),
             (filter.until.is_some(), false, "", "created_at < ?11"),
+            (filter.providers.is_some(), false, "", "provider IN (SELECT value FROM json_each(?14))"),
         ];
         let mut query = Self { driving: vec!["company_id = ?1", "seq < ?2"], testing: vec![], values };
         for (wanted, may_drive, driving, testing) in conditions {
@@ -165,8 +175,10 @@ impl Query {
                          UNION SELECT seq FROM email_outbox WHERE company_id = ?1 AND recipient_id = ?6)",
             );
         }
-        if query.driving.last().is_some_and(|condition| condition.starts_with("seq IN")) {
-            // The rows are known by number; the company's own index would be walked from end to end.
+        let knows_rows = |condition: &&str| condition.starts_with("seq IN") || *condition == BY_MESSAGE;
+        if query.driving.last().is_some_and(knows_rows) {
+            // The rows are known by number, or by an index without the company; the company's own index would be walked
+            // from end to end.
             query.driving[0] = "+company_id = ?1";
         }
         query
@@ -266,6 +278,8 @@ mod tests {
         let cases = [
             ("outbox_by_company", none()),
             ("outbox_by_external_id", EmailFilter { external_id: some(), ..none() }),
+            ("outbox_by_request", EmailFilter { request_id: some(), ..none() }),
+            ("outbox_by_message", EmailFilter { message_id: some(), ..none() }),
             ("email_tags", EmailFilter { tag: some(), ..none() }),
             ("outbox_by_to", EmailFilter { to: Some(model::Address::trusted("a@b.com".into())), ..none() }),
             ("outbox_by_entity", EmailFilter { entity: some(), ..none() }),

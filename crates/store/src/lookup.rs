@@ -39,6 +39,13 @@ pub struct EmailFilter {
     /// The recipient's external id, or the recipient's id.
     pub recipient: Option<String>,
     pub code: Option<String>,
+    /// The id of the request that handed it in.
+    pub request_id: Option<String>,
+    /// The provider's own id of it.
+    pub message_id: Option<String>,
+    /// The last attempt used one of these providers. Only tested, never looked up: it goes well with a list most of
+    /// which matches.
+    pub providers: Option<Vec<String>>,
     /// Accepted at or after.
     pub since: Option<Timestamp>,
     /// Accepted before.

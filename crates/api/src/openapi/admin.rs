@@ -96,12 +96,14 @@ pub fn list_providers() -> Operation {
             "ratePerSec": 14.0, "max24Hours": 50_000.0, "sent24Hours": 1_200.0,
             "readAt": "2026-01-01T00:00:00.000Z",
         },
+        "lastReportAt": "2026-01-01T00:00:00.000Z",
     }] });
     Operation::new(
         "listProviders",
         TAG,
         "How the providers are doing",
-        "Each provider with the rate it is given, what its account allows, and why it rests if it does.",
+        "Each provider with the rate it is given, what its account allows, and why it rests if it does. lastReportAt is when its \
+         webhook last brought something that was kept; null where it never did.",
     )
     .answer(200, "The providers", "ProviderList", &example)
 }

@@ -3,7 +3,7 @@
 use model::Status;
 use serde_json::{Value, json};
 
-use super::{Operation, path_id, query};
+use super::{Operation, path_id, path_text, query};
 use crate::limits::{CURSOR_LENGTH_MAX, ID_LENGTH_MAX, PAGE_DEFAULT, PAGE_MAX};
 
 const TAG: &str = "Emails";
@@ -24,6 +24,9 @@ pub fn list() -> Operation {
     .parameter(query("externalId", text(), "Your own id of the email."))
     .parameter(query("recipient", text(), "The recipient's externalId or id."))
     .parameter(query("code", text(), "The code of its last failure."))
+    .parameter(query("requestId", text(), "The id of the request that handed it in; of copies resend: or release: and the first one's id."))
+    .parameter(query("providerMessageId", text(), "The provider's own id of it."))
+    .parameter(query("captured", json!({ "type": "boolean" }), "true: those kept in the capture mailbox. false: those a real provider was given."))
     .parameter(query("since", time(), "Accepted at or after."))
     .parameter(query("until", time(), "Accepted before."))
     .parameter(cursor())
@@ -112,6 +115,78 @@ pub fn retry() -> Operation {
     .problem(404, MISSING)
     .problem(409, "Nothing waits (NOT_WAITING); a FAILED email is replayed instead.")
     .answer(200, "The email, due now", "Email", &with_status(email_example(), "ENQUEUED"))
+}
+
+pub fn attachment() -> Operation {
+    let file = json!({ "application/octet-stream": { "schema": { "type": "string", "format": "binary" } } });
+    Operation::new(
+        "getEmailAttachment",
+        TAG,
+        "Download an attachment",
+        "The bytes as they were handed in, under its file name. Those of an .eml are in the message itself.",
+    )
+    .parameter(email_id())
+    .parameter(path_text("position", "Its place in the attachments of the content, counted from 0.", 9))
+    .problem(404, MISSING)
+    .problem(
+        404,
+        "The content is no longer kept (CONTENT_GONE), or has no such attachment (ATTACHMENT_NOT_FOUND).",
+    )
+    .answer_of(200, "The attachment", file)
+}
+
+pub fn resend() -> Operation {
+    Operation::new(
+        "resendEmail",
+        TAG,
+        "Send an email once more",
+        "A new email with the same content, recipients and wishes, due now; its copyOf names the first. Works once the \
+         first has reached its end and while its content is kept. With a test key the copy is a test email.",
+    )
+    .parameter(email_id())
+    .parameter(super::send::idempotency_key())
+    .problem(400, "INVALID_IDEMPOTENCY_KEY.")
+    .problem(404, MISSING)
+    .problem(404, "The content is no longer kept (CONTENT_GONE).")
+    .problem(409, "It is still under way, or was refused as it came in (NOT_COPYABLE).")
+    .problem(422, "RECIPIENT_SUPPRESSED, NO_SENDER, SENDER_NOT_ALLOWED, IDEMPOTENCY_KEY_REUSED.")
+    .problem(429, "The company's daily limit is reached (DAILY_LIMIT_EXCEEDED).")
+    .answer(202, "The copy was taken", "Receipt", &copy_example("resend"))
+    .header("Idempotent-Replayed", super::send::replayed())
+}
+
+pub fn release() -> Operation {
+    let example = json!({ "provider": "main", "to": "me@example.com" });
+    Operation::new(
+        "releaseEmail",
+        TAG,
+        "Release a captured email",
+        "Sends a copy through a real provider, to one address and to nobody in copy; its copyOf names the first. The \
+         environment's guard is held all the same. Test keys are refused.",
+    )
+    .parameter(email_id())
+    .parameter(super::send::idempotency_key())
+    .json_body(&["application/json"], "Release", &example)
+    .problem(400, "INVALID_IDEMPOTENCY_KEY.")
+    .problem(403, "The key is a test key (LIVE_KEY_REQUIRED).")
+    .problem(404, MISSING)
+    .problem(404, "The content is no longer kept (CONTENT_GONE).")
+    .problem(409, "NOT_COPYABLE; no provider that sends is configured (NO_REAL_PROVIDER); the environment captures it (STAYS_CAPTURED).")
+    .problem(422, "UNKNOWN_PROVIDER, RECIPIENT_SUPPRESSED, NO_SENDER, SENDER_NOT_ALLOWED, IDEMPOTENCY_KEY_REUSED.")
+    .problem(429, "The company's daily limit is reached (DAILY_LIMIT_EXCEEDED).")
+    .answer(202, "The copy was taken", "Receipt", &copy_example("release"))
+    .header("Idempotent-Replayed", super::send::replayed())
+}
+
+fn copy_example(purpose: &str) -> Value {
+    json!({
+        "outboxId": "0194812d-1c2d-7aa0-8b11-9e8f7a6b5c4d",
+        "jobId": "0194812d-1c2d-7aa0-8b11-9e8f7a6b5c4d",
+        "requestId": format!("{purpose}:0194812c-9a7b-7cc3-9f0e-3c5d2a1b4e6f"),
+        "status": "ENQUEUED",
+        "receivedAt": "2025-01-19T19:30:00.123Z",
+        "recipient": {},
+    })
 }
 
 fn email_id() -> Value {

@@ -53,6 +53,8 @@ pub fn all() -> Value {
             "checks": { "type": "object", "additionalProperties": { "type": "string", "const": "ok" } },
         }), &["status", "checks"]),
     });
+    // Not above: the macro's depth is bounded.
+    all["Release"] = given::release();
     if let (Some(all), Some(more)) = (all.as_object_mut(), aftermath::all().as_object_mut()) {
         all.append(more);
     }
@@ -205,6 +207,11 @@ fn email() -> Value {
         "priority": { "type": "integer", "minimum": 1, "maximum": 10 },
         "attempts": whole(),
         "provider": { "type": "string", "description": "The provider of the last attempt." },
+        "captured": { "type": "boolean", "const": true, "description": "The provider keeps mail instead of sending it; absent otherwise." },
+        "copyOf": object(json!({
+            "id": id(),
+            "purpose": { "type": "string", "enum": ["resend", "release"] },
+        }), &["id", "purpose"]),
         "providerMessageId": text(),
         "sesMessageId": { "type": "string", "description": "The same, when the provider is SES." },
         "lastFailureCode": text(),
@@ -399,8 +406,18 @@ fn provider() -> Value {
             "configuredRatePerSec": nullable(whole()),
             "breaker": nullable(breaker),
             "account": nullable(account),
+            "lastReportAt": nullable(time()),
         }),
-        &["name", "kind", "status", "ratePerSec", "configuredRatePerSec", "breaker", "account"],
+        &[
+            "name",
+            "kind",
+            "status",
+            "ratePerSec",
+            "configuredRatePerSec",
+            "breaker",
+            "account",
+            "lastReportAt",
+        ],
     )
 }
 

@@ -107,7 +107,7 @@ DOCUMENT_KEYS_MISSING, IDEMPOTENCY_KEY_REUSED.";
 pub const ON_SUPPRESSED: &str = "What to do when a recipient is on the company's suppression list. warn, unless given: \
 the email is taken with a warning (RECIPIENT_SUPPRESSED) and not sent to those on the list. reject: it is refused (422).";
 
-fn idempotency_key() -> Value {
+pub fn idempotency_key() -> Value {
     json!({
         "name": "Idempotency-Key", "in": "header", "required": false,
         "description": "Per company, kept 24 hours. A request that fails validation does not use it up.",
@@ -116,7 +116,7 @@ fn idempotency_key() -> Value {
     })
 }
 
-fn replayed() -> Value {
+pub fn replayed() -> Value {
     json!({
         "description": "Present when this is the answer to an earlier request with the same Idempotency-Key.",
         "schema": { "type": "string", "enum": ["true"] },

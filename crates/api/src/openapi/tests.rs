@@ -83,7 +83,7 @@ fn every_route_is_described() {
 #[test]
 fn every_parameter_is_described() {
     use crate::v1::{
-        admin, alerts, attachments, dead_letters, draft, emails, entities, recipient, recipients,
+        admin, alerts, attachments, copies, dead_letters, draft, emails, entities, recipient, recipients,
         suppressions, templates,
     };
     let document = document();
@@ -118,6 +118,7 @@ fn every_parameter_is_described() {
         ("Preview", fields_of("Preview"), named(templates::PREVIEW_FIELDS)),
         ("raw", query_of("/v1/email/raw", "post"), named(draft::OPTION_FIELDS)),
         ("Send", fields_of("Send"), named(draft::FIELDS)),
+        ("Release", fields_of("Release"), named(copies::RELEASE_FIELDS)),
         ("Recipient", fields_of("Recipient"), named(recipient::FIELDS)),
         ("Attachment", fields_of("Attachment"), named(attachments::FIELDS)),
         ("NewCompany", fields_of("NewCompany"), named(admin::settings::FIELDS)),

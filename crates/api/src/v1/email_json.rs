@@ -1,8 +1,9 @@
 //! Emails, events and dead letters as JSON. What is not known is left out.
 
 use gateway::Gateway;
+use gateway::accept::copy::{Purpose, original_of};
 use model::privacy::Secret;
-use model::{Address, Attachment, Content, Email, Entity, Event, Mailbox, Recipient, Timestamp};
+use model::{Address, Attachment, Content, Email, EmailId, Entity, Event, Mailbox, Recipient, Timestamp};
 use serde_json::{Map, Value, json};
 use store::RecipientState;
 
@@ -36,6 +37,7 @@ pub fn email(gateway: &Gateway, email: &Email) -> Value {
     let ses_message_id = email.provider_message_id.clone().filter(|_| by_ses);
     let failure = email.last_failure.as_ref();
     let recipient = email.recipient.as_ref();
+    let captured = email.provider.as_ref().is_some_and(|name| gateway.captures(name));
     let mut json = Object::default();
     json.put("id", email.id.to_string())
         .put("status", email.status.as_str())
@@ -54,6 +56,8 @@ pub fn email(gateway: &Gateway, email: &Email) -> Value {
         .put("priority", email.priority)
         .put("attempts", email.attempts)
         .maybe("provider", email.provider.clone())
+        .maybe("captured", captured.then_some(true))
+        .maybe("copyOf", original_of(&email.request_id).map(original))
         .maybe("providerMessageId", email.provider_message_id.clone())
         .maybe("sesMessageId", ses_message_id)
         .maybe("lastFailureCode", failure.map(|failure| failure.code.clone()))
@@ -70,6 +74,11 @@ pub fn email(gateway: &Gateway, email: &Email) -> Value {
         .time("deliveredAt", email.delivered_at)
         .time("failedAt", email.failed_at);
     Value::Object(json.0)
+}
+
+/// The email that this one is a copy of.
+fn original((purpose, id): (Purpose, EmailId)) -> Value {
+    json!({ "id": id.to_string(), "purpose": purpose.as_str() })
 }
 
 fn entity(entity: &Entity) -> Value {

@@ -1,11 +1,12 @@
 //! `/v1/emails…`: reading emails back, withdrawing and hurrying them.
 
-use axum::extract::{Request, State};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use gateway::accept::{self, to_the_end};
 use gateway::{lookup, observe};
-use model::{Email, EmailId, Status};
+use model::{Attachment, Content, Email, EmailId, Status};
 use serde_json::{Value, json};
 use store::{Cancelled, EmailFilter, Page, RetriedNow};
 
@@ -27,6 +28,9 @@ pub const FILTERS: &[&str] = &[
     "externalId",
     "recipient",
     "code",
+    "requestId",
+    "providerMessageId",
+    "captured",
     "since",
     "until",
     "cursor",
@@ -60,6 +64,9 @@ pub async fn list(State(state): State<ApiState>, client: Client, uri: Uri) -> Re
             external_id: line(form, "externalId", ID_LENGTH_MAX),
             recipient: line(form, "recipient", ID_LENGTH_MAX),
             code: line(form, "code", ID_LENGTH_MAX),
+            request_id: line(form, "requestId", ID_LENGTH_MAX),
+            message_id: line(form, "providerMessageId", ID_LENGTH_MAX),
+            providers: captured(form, gateway),
             since: form.moment("since", "INVALID_TIME"),
             until: form.moment("until", "INVALID_TIME"),
         };
@@ -67,6 +74,13 @@ pub async fn list(State(state): State<ApiState>, client: Client, uri: Uri) -> Re
     })?;
     let page = lookup::emails(gateway, client.id(), &filter, after, limit).await?;
     Ok(page_answer(&listing, page, |email| email_json::email(gateway, email)))
+}
+
+/// Those kept instead of sent, or those that were not: by the kind of the provider of their last attempt.
+fn captured(form: &mut crate::form::Form<'_>, gateway: &gateway::Gateway) -> Option<Vec<String>> {
+    let wanted = form.flag("captured")?;
+    let names = gateway.providers.keys().filter(|name| gateway.captures(name) == wanted);
+    Some(names.cloned().collect())
 }
 
 pub fn page_limit(form: &mut crate::form::Form<'_>) -> u32 {
@@ -116,9 +130,7 @@ pub async fn content(
     let format = format.unwrap_or_else(|| accepted_format(request.headers()));
     let found = lookup::content(&state.desk.gateway, client.id(), id).await?;
     let (email, content) = found.ok_or_else(EmailId::missing)?;
-    let content = content.ok_or_else(|| {
-        Problem::not_found("CONTENT_GONE", "the content of this email is no longer kept; the email itself is")
-    })?;
+    let content = content.ok_or_else(content_gone)?;
     match format {
         Format::Json => Ok(answer::value(StatusCode::OK, &email_json::content(&email, &content))),
         Format::Eml => {
@@ -136,6 +148,10 @@ pub async fn content(
     }
 }
 
+pub fn content_gone() -> Problem {
+    Problem::not_found("CONTENT_GONE", "the content of this email is no longer kept; the email itself is")
+}
+
 fn accepted_format(headers: &HeaderMap) -> Format {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let wants_eml =
@@ -149,6 +165,50 @@ fn eml_answer(id: EmailId, eml: Vec<u8>) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MESSAGE));
     if let Ok(disposition) = HeaderValue::from_str(&format!("attachment; filename=\"{id}.eml\"")) {
+        headers.insert(header::CONTENT_DISPOSITION, disposition);
+    }
+    response
+}
+
+/// One attachment, as it was handed in; always a download, whatever it calls itself.
+pub async fn attachment(
+    State(state): State<ApiState>,
+    client: Client,
+    path: Result<Path<(String, String)>, PathRejection>,
+) -> Result<Response, Problem> {
+    let Path((id, position)) = path.map_err(|_| EmailId::missing())?;
+    let id: EmailId = id.parse().map_err(|_| EmailId::missing())?;
+    let found = lookup::content(&state.desk.gateway, client.id(), id).await?;
+    let (_, content) = found.ok_or_else(EmailId::missing)?;
+    let attachments = match content.ok_or_else(content_gone)? {
+        Content::Composed { attachments, .. } => attachments,
+        Content::Raw(_) => Vec::new(),
+    };
+    let wanted = position.parse::<usize>().ok().and_then(|position| attachments.into_iter().nth(position));
+    let attachment = wanted.ok_or_else(|| {
+        Problem::not_found("ATTACHMENT_NOT_FOUND", "the email has no attachment at this position")
+    })?;
+    Ok(attachment_answer(attachment))
+}
+
+fn attachment_answer(attachment: Attachment) -> Response {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    // Browsers that know the second form take it; the first is for the others.
+    let fallback: String = attachment.filename.chars().map(|c| if plain(c) { c } else { '_' }).collect();
+    let exact: String = attachment
+        .filename
+        .bytes()
+        .map(
+            |byte| {
+                if plain(char::from(byte)) { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+            },
+        )
+        .collect();
+    let disposition = format!("attachment; filename=\"{fallback}\"; filename*=UTF-8''{exact}");
+    let mut response = attachment.bytes.into_inner().into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    if let Ok(disposition) = HeaderValue::from_str(&disposition) {
         headers.insert(header::CONTENT_DISPOSITION, disposition);
     }
     response

@@ -4,6 +4,7 @@ pub mod admin;
 pub mod alerts;
 pub mod answer;
 pub mod attachments;
+pub mod copies;
 pub mod cursor;
 pub mod dead_letters;
 pub mod draft;

@@ -184,7 +184,7 @@ async fn providers_are_shown_with_rate_and_breaker() {
     let fresh = listed(world.get("/v1/admin/providers").operator().send().await.json());
     let working = json!({
         "name": "relay", "kind": "capture", "status": "WORKING", "ratePerSec": 14, "configuredRatePerSec": 14,
-        "breaker": null, "account": null,
+        "breaker": null, "account": null, "lastReportAt": null,
     });
     assert_eq!(fresh.iter().map(|provider| &provider["name"]).collect::<Vec<_>>(), ["capture", "relay"]);
     assert_eq!((&fresh[0]["ratePerSec"], &fresh[1]), (&json!(null), &working));

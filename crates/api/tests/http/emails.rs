@@ -48,22 +48,39 @@ async fn filters_narrow_the_list() {
         .await;
     world.clock.advance(Duration::from_secs(60));
     world.sent().await;
+    let named = world.post("/v1/email/send").key(&world.live).header("x-request-id", "req-of-mine");
+    assert_eq!(named.json(&crate::world::good()).await.status, 202);
     let cases = [
         ("to=bob@example.com", 1),
         ("tag=red", 1),
         ("externalId=o-1", 1),
         ("entity=club-1", 1),
         ("recipient=r-1", 1),
-        ("status=ENQUEUED", 2),
+        ("status=ENQUEUED", 3),
         ("status=SENT", 0),
         ("until=2026-01-01T00:00:30Z", 1),
-        ("since=2026-01-01T00:00:30Z", 1),
-        ("since=2026-01-01T01:00:30%2B01:00", 1),
-        ("since=2026-01-01T01:00:30+01:00", 1),
+        ("since=2026-01-01T00:00:30Z", 2),
+        ("since=2026-01-01T01:00:30%2B01:00", 2),
+        ("since=2026-01-01T01:00:30+01:00", 2),
         ("to=bob@example.com&tag=blue", 0),
         ("code=SMTP_REJECTED_550", 0),
+        ("requestId=req-of-mine", 1),
+        ("requestId=req-of", 0),
+        ("providerMessageId=nobody", 0),
+        ("captured=true", 0),
     ];
     for (query, count) in cases {
+        let answer = world.get(&format!("/v1/emails?{query}")).key(&world.live).send().await;
+        assert_eq!(ids(&answer.json()).len(), count, "{query}: {}", answer.text());
+    }
+    world.deliver_all("relay").await;
+    let sent = [
+        (format!("providerMessageId=m-{special}"), 1),
+        (format!("providerMessageId=m-{special}&tag=blue"), 0),
+        ("captured=true".to_owned(), 3),
+        ("captured=false".to_owned(), 0),
+    ];
+    for (query, count) in sent {
         let answer = world.get(&format!("/v1/emails?{query}")).key(&world.live).send().await;
         assert_eq!(ids(&answer.json()).len(), count, "{query}: {}", answer.text());
     }
@@ -120,6 +137,17 @@ async fn history_and_content_are_read_back() {
     let json =
         world.get(&format!("{path}/content?format=json")).key(&world.live).header("accept", "message/rfc822");
     assert_eq!(json.send().await.header("content-type"), Some("application/json"));
+    let file = world.get(&format!("{path}/attachments/0")).key(&world.live).send().await;
+    assert_eq!((file.status, file.bytes.len()), (200, 2));
+    assert_eq!(file.header("content-type"), Some("application/octet-stream"), "whatever it calls itself");
+    assert!(
+        file.header("content-disposition")
+            .is_some_and(|text| text.starts_with("attachment; filename=\"a.txt\""))
+    );
+    for position in ["1", "-1", "x", "99999999999999999999"] {
+        let missing = world.get(&format!("{path}/attachments/{position}")).key(&world.live).send().await;
+        assert_eq!((missing.status, missing.code().as_str()), (404, "ATTACHMENT_NOT_FOUND"), "{position}");
+    }
     let wrong = world.get(&format!("{path}/content?format=pdf")).key(&world.live).send().await;
     assert_eq!(wrong.code(), "INVALID_VALUE");
 }
@@ -166,6 +194,9 @@ async fn scopes_are_held() {
         (&get, "/v1/dlq".to_owned(), 403, 200),
         (&post, format!("/v1/emails/{id}/retry"), 200, 403),
         (&post, format!("/v1/emails/{id}/cancel"), 200, 403),
+        (&get, format!("/v1/emails/{id}/attachments/0"), 403, 404),
+        (&post, format!("/v1/emails/{id}/resend"), 202, 403),
+        (&post, format!("/v1/emails/{id}/release"), 403, 403),
         (&post, "/v1/email/send".to_owned(), 415, 403),
         (&post, "/v1/email/batch".to_owned(), 415, 403),
         (&post, "/v1/email/raw".to_owned(), 415, 403),

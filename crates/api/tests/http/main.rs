@@ -4,6 +4,7 @@
 mod admin;
 mod alerts;
 mod bad_input;
+mod copies;
 mod dead_letters;
 mod emails;
 mod entities;

@@ -1,4 +1,5 @@
-// The dashboard's only script. Every page works without it; it adds the switch of colours, copying, and keys.
+// The dashboard's script, the first of three files that are served as one. Every page works without it; this adds the
+// switch of colours, copying, and keys.
 (() => {
   'use strict';
   const root = document.documentElement;
@@ -58,6 +59,9 @@
   // Choices that take effect at once.
   document.addEventListener('change', (event) => {
     const select = event.target;
+    if (select.dataset.all) {
+      for (const box of document.querySelectorAll(`input[type=checkbox][name="${select.dataset.all}"]`)) box.checked = select.checked;
+    }
     if (select.tagName === 'SELECT' && ('go' in select.dataset || 'submit' in select.dataset)) select.form.requestSubmit();
   });
 
@@ -70,13 +74,14 @@
     for (const field of document.querySelectorAll('form[method=get] :disabled')) field.disabled = false;
   });
 
-  const links = () => [...document.querySelectorAll('[data-list] tbody tr')]
+  const links = () => [...document.querySelectorAll('[data-list] tbody tr, ul[data-list] > li')]
     .map((line) => line.querySelector('td.subject a, a')).filter(Boolean);
   const move = (by) => {
     const all = links();
-    const now = all.findIndex((link) => link.closest('tr').contains(document.activeElement));
+    let now = all.findIndex((link) => link.closest('tr, li').contains(document.activeElement));
+    if (now < 0) now = all.findIndex((link) => link.hasAttribute('aria-current'));
     const next = now < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(Math.max(now + by, 0), all.length - 1);
-    if (all[next]) { all[next].focus(); all[next].closest('tr').scrollIntoView({ block: 'nearest' }); }
+    if (all[next]) { all[next].focus(); all[next].closest('tr, li').scrollIntoView({ block: 'nearest' }); }
   };
   const go = (name) => {
     const link = [...document.querySelectorAll('.side nav a')].find((link) => link.getAttribute('href').endsWith(name));
@@ -87,8 +92,11 @@
   document.addEventListener('keydown', (event) => {
     const typing = event.target.closest('input, select, textarea, [contenteditable]');
     if (event.key === 'Escape') {
+      const menus = document.querySelectorAll('details.confirm[open]');
+      const back = document.querySelector('a[data-back]');
       if (typing) typing.blur();
-      for (const open of document.querySelectorAll('details.confirm[open]')) open.open = false;
+      else if (!menus.length && back && !document.querySelector('dialog[open]')) back.click();
+      for (const open of menus) open.open = false;
       return;
     }
     if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -96,6 +104,7 @@
       waitsForPlace = false;
       if (event.key === 'e') go('/emails');
       if (event.key === 'd') go('/dead-letters');
+      if (event.key === 'm') go('/mailbox');
       return;
     }
     const search = document.querySelector('[data-search]');

@@ -13,100 +13,131 @@ use serde_json::Value;
 
 use super::{rows, text};
 use crate::layout;
-use crate::links::with_query;
+use crate::links::{step, with_query};
 use crate::visit::At;
+use crate::words;
 
 /// Of the message that is shown; the rest can be downloaded.
 const SOURCE_BYTES_SHOWN_MAX: usize = 128 * 1024;
+const HEADERS_SHOWN_MAX: usize = 200;
 
 const PREVIEW_POLICY: &str = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; \
                               base-uri 'none'; frame-ancestors 'self'";
 
+/// The ways to look at what was sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum View {
     Preview,
     Text,
     Source,
+    Headers,
+    Attachments,
+    Json,
 }
 
+const VIEWS: [(View, &str, &str); 6] = [
+    (View::Preview, "preview", "Preview"),
+    (View::Text, "text", "Text"),
+    (View::Source, "source", "Source"),
+    (View::Headers, "headers", "Headers"),
+    (View::Attachments, "attachments", "Attachments"),
+    (View::Json, "json", "JSON"),
+];
+
+/// The tabs on the page of an email.
 pub async fn tabs(at: &At, id: EmailId, email: &Value, wanted: Option<&str>) -> Markup {
-    let view = match wanted {
-        Some("text") => View::Text,
-        Some("source") => View::Source,
-        _ => View::Preview,
-    };
+    let page = at.place.path(&format!("/emails/{id}"));
+    let link = |name: &str| format!("{}#content-title", with_query(&page, &[("tab", name)]));
+    shown(at, id, email, wanted, &link).await
+}
+
+/// The same tabs on another page, which says where they lead.
+pub async fn shown(
+    at: &At,
+    id: EmailId,
+    email: &Value,
+    wanted: Option<&str>,
+    link: &(dyn Fn(&str) -> String + Sync),
+) -> Markup {
+    let wanted = VIEWS.iter().find(|(_, name, _)| wanted == Some(*name));
+    let view = wanted.map_or(View::Preview, |(view, _, _)| *view);
+    let content = at.get(&format!("/v1/emails/{id}/content?format=json")).await;
+    let attached = content.body["attachments"].as_array().map_or(0, Vec::len);
     let path = at.place.path(&format!("/emails/{id}"));
-    let tab = |name: &str, words: &str, this: View| {
-        html! { a href={ (with_query(&path, &[("tab", name)])) "#content-title" } aria-current=[(view == this).then_some("true")] { (words) } }
-    };
     let shown = match view {
-        View::Preview => preview_tab(at, id, &path).await,
-        View::Text => text_tab(at, id).await,
-        View::Source => source_tab(at, id, email).await,
+        View::Json => json_tab(at, id, email).await,
+        _ if !content.is_fine() => layout::problem(&content),
+        View::Preview => preview_tab(&content.body, &path),
+        View::Text => text_tab(&content.body),
+        View::Source => source_tab(at, id).await,
+        View::Headers => headers_tab(at, id).await,
+        View::Attachments => attachments_tab(&content.body, &path),
     };
     html! {
         nav.tabs aria-label="Content" {
-            (tab("preview", "Preview", View::Preview))
-            (tab("text", "Text", View::Text))
-            (tab("source", "Source", View::Source))
-            a.download href={ (path) "/eml" } download { "Download .eml" }
+            @for (this, name, words) in VIEWS {
+                @if this != View::Attachments || attached > 0 || view == this {
+                    a href=(link(name)) data-swap aria-current=[(view == this).then_some("true")] {
+                        (words) @if this == View::Attachments && attached > 0 { " " span.count { (attached) } }
+                    }
+                }
+            }
+            a.download href={ (path) "/eml" } download { ".eml" }
         }
         (shown)
     }
 }
 
-async fn preview_tab(at: &At, id: EmailId, path: &str) -> Markup {
-    let answer = at.get(&format!("/v1/emails/{id}/content?format=json")).await;
-    if !answer.is_fine() {
-        return layout::problem(&answer);
-    }
+fn preview_tab(content: &Value, path: &str) -> Markup {
     html! {
-        @if answer.body["html"].as_str().is_some_and(|html| !html.trim().is_empty()) {
-            iframe.preview sandbox="" src={ (path) "/preview" } title="Preview of the email" referrerpolicy="no-referrer" {}
+        @if content["html"].as_str().is_some_and(|html| !html.trim().is_empty()) {
+            div.widths.js role="group" aria-label="Width of the preview" {
+                @for (name, words) in [("desktop", "Desktop"), ("tablet", "Tablet"), ("phone", "Phone")] {
+                    button type="button" data-width=(name) aria-pressed=(name == "desktop") { (words) }
+                }
+            }
+            div.stage data-keep="stage" {
+                iframe.preview sandbox="" src={ (path) "/preview" } title="Preview of the email" referrerpolicy="no-referrer" {}
+            }
             p.soft { "Nothing in it runs, and no pictures are loaded." }
         } @else {
             p.empty { "It has no html." }
         }
-        (attachments(&answer.body))
     }
 }
 
-fn attachments(content: &Value) -> Markup {
+fn attachments_tab(content: &Value, path: &str) -> Markup {
     let list = content["attachments"].as_array().map_or(&[][..], Vec::as_slice);
     html! {
-        @if !list.is_empty() {
-            h3 { "Attachments" }
-            ul { @for attachment in list {
-                li { (text(attachment, "filename")) " " span.soft {
-                    (text(attachment, "contentType")) ", " (attachment["sizeBytes"].as_u64().unwrap_or(0).div_ceil(1024)) " KB"
-                } }
+        @if list.is_empty() {
+            p.empty { "It has no attachments." @if content["kind"] == "raw" { " What an .eml carries is in the download." } }
+        } @else {
+            ul.attachments { @for (position, attachment) in list.iter().enumerate() {
+                li {
+                    a href={ (path) "/attachments/" (position) } download { (text(attachment, "filename")) }
+                    " " span.soft { (text(attachment, "contentType")) ", " (words::size(attachment["sizeBytes"].as_u64().unwrap_or(0))) }
+                }
             } }
         }
     }
 }
 
-async fn text_tab(at: &At, id: EmailId) -> Markup {
-    let answer = at.get(&format!("/v1/emails/{id}/content?format=json")).await;
-    if !answer.is_fine() {
-        return layout::problem(&answer);
-    }
+fn text_tab(content: &Value) -> Markup {
     html! {
-        @match answer.body["text"].as_str() {
+        @match content["text"].as_str() {
             Some(text) => pre.source tabindex="0" { (text) },
             None => p.empty { "It was handed in without a text of its own." },
         }
     }
 }
 
-async fn source_tab(at: &At, id: EmailId, email: &Value) -> Markup {
+async fn source_tab(at: &At, id: EmailId) -> Markup {
     let (message_path, reports_path) =
         (format!("/v1/emails/{id}/content?format=eml"), format!("/v1/admin/emails/{id}/reports"));
     let (answer, reports) = tokio::join!(at.get(&message_path), at.visit.get(&reports_path));
     let shown = &answer.bytes[..answer.bytes.len().min(SOURCE_BYTES_SHOWN_MAX)];
-    let json = serde_json::to_string_pretty(email).unwrap_or_default();
     html! {
         @if answer.is_fine() {
-            h3 { "The message" }
             pre.source tabindex="0" { (String::from_utf8_lossy(shown)) }
             @if shown.len() < answer.bytes.len() { p.soft { "The rest is in the download." } }
         } @else { (layout::problem(&answer)) }
@@ -114,8 +145,52 @@ async fn source_tab(at: &At, id: EmailId, email: &Value) -> Markup {
             h3 { "What the provider reported" }
             @for report in rows(&reports) { pre.source tabindex="0" { (pretty(text(report, "payload"))) } }
         }
-        h3 { "The email in the API" }
-        pre.source tabindex="0" { (json) }
+    }
+}
+
+async fn headers_tab(at: &At, id: EmailId) -> Markup {
+    let answer = at.get(&format!("/v1/emails/{id}/content?format=eml")).await;
+    if !answer.is_fine() {
+        return layout::problem(&answer);
+    }
+    html! {
+        table.headers {
+            thead.hidden { tr { th scope="col" { "Header" } th scope="col" { "Value" } } }
+            tbody { @for (name, value) in headers(&answer.bytes) { tr { th scope="row" { (name) } td { (value) } } } }
+        }
+    }
+}
+
+/// The headers of a message, in order, folded lines put together. What is no header is left out.
+fn headers(eml: &[u8]) -> Vec<(String, String)> {
+    let mut headers: Vec<(String, String)> = Vec::new();
+    for line in eml.split(|byte| *byte == b'\n') {
+        let line = String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)).into_owned();
+        if line.is_empty() || headers.len() == HEADERS_SHOWN_MAX {
+            break;
+        }
+        match (line.starts_with([' ', '\t']), line.split_once(':'), headers.last_mut()) {
+            (true, _, Some((_, value))) => {
+                value.push(' ');
+                value.push_str(line.trim());
+            }
+            (false, Some((name, value)), _) => headers.push((name.to_owned(), value.trim().to_owned())),
+            _ => {}
+        }
+    }
+    headers
+}
+
+/// As the API gives it, and its history.
+async fn json_tab(at: &At, id: EmailId, email: &Value) -> Markup {
+    let events = at.get(&format!("/v1/emails/{id}/events")).await;
+    let json = |value: &Value| serde_json::to_string_pretty(value).unwrap_or_default();
+    let (email, events) = (json(email), json(&events.body["data"]));
+    html! {
+        h3 { code { "GET /v1/emails/" (id) } }
+        div.snippet.whole { pre.source tabindex="0" { (email) } button.js type="button" data-copy=(email) { "Copy" } }
+        h3 { code { "GET /v1/emails/" (id) "/events" } }
+        pre.source tabindex="0" { (events) }
     }
 }
 
@@ -164,4 +239,36 @@ pub async fn eml(at: At, Path((_, id)): Path<(String, String)>) -> Response {
         headers.insert(header::CONTENT_DISPOSITION, name);
     }
     response
+}
+
+/// An attachment as a file; never shown as a page.
+pub async fn attachment(at: At, Path((_, id, position)): Path<(String, String, String)>) -> Response {
+    let path = format!("/v1/emails/{}/attachments/{}", step(&id), step(&position));
+    let answer = at.get(&path).await;
+    if !answer.is_fine() {
+        return layout::page_with(&at, layout::Tab::Emails, "Gone", answer.status, &layout::problem(&answer));
+    }
+    let mut response = answer.bytes.into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    let name = answer.disposition.unwrap_or(HeaderValue::from_static("attachment"));
+    headers.insert(header::CONTENT_DISPOSITION, name);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_unfolded_and_end_with_the_body() {
+        let eml = b"Subject: Hello\r\n there\r\nnonsense\r\nX-A: 1\nX-A: 2\r\n\r\nBody: none\r\n";
+        let expected = [("Subject", "Hello there"), ("X-A", "1"), ("X-A", "2")];
+        let found = headers(eml);
+        let found: Vec<(&str, &str)> =
+            found.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        assert_eq!(found, expected);
+        assert!(headers(b" folded from nowhere\r\n\r\n").is_empty());
+        assert!(headers(b"").is_empty());
+    }
 }

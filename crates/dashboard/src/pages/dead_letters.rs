@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::{done, notice, pager, refused, rows, text};
 use crate::fields::{Fields, Query};
-use crate::layout::{self, Tab, form_token, moment, page, problem};
+use crate::layout::{self, Tab, form_token, live_page, moment, page, problem};
 use crate::links::with_query;
 use crate::visit::At;
 use crate::words;
@@ -29,21 +29,58 @@ pub async fn list(at: At, Query(query): Query) -> Response {
     let list_path = with_query("/v1/dlq", &asked);
     let (answer, groups) = tokio::join!(at.get(&list_path), groups(&at));
     let code = query.get("code");
+    let is_first = query.get("cursor").is_none();
     let main = html! {
         h1 { "Dead letters" }
         (notice(&query))
         p.soft { "Emails that were given up for good. They can be sent again" (kept_for(rows(&answer))) "." }
         @if !answer.is_fine() { (problem(&answer)) }
-        @if groups.is_empty() {
-            p.empty { "None. That is how it should be." }
-        } @else {
-            ul.cards { @for group in &groups { li { (group_card(&path, group, code)) } } }
-            @if code.is_some() { p { "Only " code { (code.unwrap_or_default()) } ". " a href=(path) { "Show all" } } }
-            (table(&at, rows(&answer)))
-            (pager(&answer, &path, &asked))
+        div data-live=[is_first.then_some("letters")] {
+            @if groups.is_empty() {
+                p.empty { "None. That is how it should be." }
+            } @else {
+                ul.cards { @for group in &groups { li data-key=(group.code) { (group_card(&path, group, code)) } } }
+                (narrowing(&path, &query))
+                @if rows(&answer).is_empty() { p.empty { "None of them matches." } }
+                @else {
+                    (selection(&path))
+                    (table(&at, rows(&answer)))
+                    (pager(&answer, &path, &asked))
+                }
+            }
         }
     };
-    page(&at, Tab::DeadLetters, "Dead letters", &main)
+    let stream = at.place.path("/live");
+    live_page(&at, Tab::DeadLetters, "Dead letters", is_first.then_some(stream.as_str()), &main)
+}
+
+/// By code and address, and what to do with all that match.
+fn narrowing(path: &str, query: &Fields) -> Markup {
+    let narrowed = query.pick(&["code", "to"]);
+    html! {
+        form.inline method="get" action=(path) {
+            @if let Some(code) = query.get("code") { input type="hidden" name="code" value=(code); }
+            div.field {
+                label for="to" { "To" }
+                input #to type="email" name="to" value=(query.get("to").unwrap_or_default()) autocomplete="off" data-search;
+            }
+            button type="submit" { "Filter" }
+            @if !narrowed.is_empty() {
+                a.button href=(with_query(&format!("{path}/replay"), &narrowed)) { "Replay all that match…" }
+                a.button.plain href=(path) { "Show all" }
+            }
+        }
+    }
+}
+
+/// The form that the boxes of the lines belong to.
+fn selection(path: &str) -> Markup {
+    html! {
+        form #selected.selected method="get" action={ (path) "/replay" } {
+            label.check.js { input type="checkbox" data-all="id"; " All of this page" }
+            button type="submit" { "Replay selected…" }
+        }
+    }
 }
 
 /// For how long, as the dead letters themselves say.
@@ -90,7 +127,7 @@ fn table(at: &At, letters: &[Value]) -> Markup {
     html! {
         table.list data-list {
             thead { tr {
-                th scope="col" { "Code" } th scope="col" { "To" } th scope="col" { "Subject" } th scope="col" { "When" }
+                th scope="col" { span.hidden { "Select" } } th scope="col" { "Code" } th scope="col" { "To" } th scope="col" { "Subject" } th scope="col" { "When" }
                 th scope="col" { span.hidden { "Actions" } }
             } }
             tbody { @for letter in letters { (row(at, letter)) } }
@@ -102,7 +139,8 @@ fn row(at: &At, letter: &Value) -> Markup {
     let data = &letter["originalData"];
     let id = text(letter, "outboxId");
     html! {
-        tr {
+        tr data-key=(id) {
+            td.box { input type="checkbox" name="id" value=(id) form="selected" aria-label={ "Select " (text(data, "subject")) }; }
             td.code { code { (text(letter, "lastFailureCode")) } }
             td.to { (text(data, "to")) }
             td.subject {
@@ -125,26 +163,59 @@ fn row(at: &At, letter: &Value) -> Markup {
     }
 }
 
+/// Which dead letters are meant: those picked by hand, or all that fit a filter. `None` where the form named neither:
+/// that would mean all, which is never what a button said.
+fn meant(fields: &Fields) -> Option<Value> {
+    let ids = fields.all("id");
+    if !ids.is_empty() {
+        return Some(json!({ "ids": ids }));
+    }
+    let filter: serde_json::Map<String, Value> = fields
+        .pick(&["code", "to"])
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), Value::from(value)))
+        .collect();
+    (!filter.is_empty()).then(|| json!({ "filter": filter }))
+}
+
+/// The same as hidden fields of a form.
+fn carried(fields: &Fields) -> Markup {
+    html! {
+        @for id in fields.all("id") { input type="hidden" name="id" value=(id); }
+        @for (name, value) in fields.pick(&["code", "to"]) { input type="hidden" name=(name) value=(value); }
+    }
+}
+
+fn replay_what(at: &At) -> Response {
+    let main = html! {
+        (layout::message("Replay what?", "Nothing was selected. Nothing was changed."))
+        p { a href=(at.place.path("/dead-letters")) { "Back" } }
+    };
+    layout::page_with(at, Tab::DeadLetters, "Replay what?", StatusCode::BAD_REQUEST, &main)
+}
+
 /// How many would go back, before they do.
 pub async fn ask(at: At, Query(query): Query) -> Response {
     let path = at.place.path("/dead-letters");
-    let code = query.get("code").unwrap_or_default();
-    let answer = at.post("/v1/dlq/replay", &json!({ "filter": { "code": code }, "dryRun": true })).await;
+    let Some(mut order) = meant(&query) else { return replay_what(&at) };
+    order["dryRun"] = true.into();
+    let answer = at.post("/v1/dlq/replay", &order).await;
     if !answer.is_fine() {
         return refused(&at, Tab::DeadLetters, &answer, &path);
     }
     let matched = answer.body["matched"].as_u64().unwrap_or(0);
+    let code = query.get("code");
     let main = html! {
-        p.crumbs { a href=(path) { "Dead letters" } }
-        h1 { "Replay " code { (code) } }
+        p.crumbs { a href=(path) data-back { "Dead letters" } }
+        h1 { "Replay " @match code { Some(code) => code { (code) }, None => "dead letters" } }
         @if matched == 0 {
-            p { "No dead letter has this code any more." }
+            p { "None of them is a dead letter any more." }
         } @else {
             p { strong { (words::count(matched, "email")) } " would go back into the queue, each with all its attempts." }
-            p.soft { (words::hint(code, "")) }
+            @if let Some(code) = code { p.soft { (words::hint(code, "")) } }
             form method="post" action={ (path) "/replay" } {
                 (form_token(&at.visit))
-                input type="hidden" name="code" value=(code);
+                (carried(&query))
                 button.main type="submit" { "Replay " (words::count(matched, "email")) }
                 " " a.button.plain href=(path) { "No" }
             }
@@ -155,12 +226,12 @@ pub async fn ask(at: At, Query(query): Query) -> Response {
 
 pub async fn replay(at: At, fields: Fields) -> Response {
     let path = at.place.path("/dead-letters");
-    // Without a code this would replay everything; that is never what the button said.
-    let Some(code) = fields.get("code") else {
-        let main = layout::message("Replay what?", "The form named no code. Nothing was changed.");
-        return layout::page_with(&at, Tab::DeadLetters, "Replay what?", StatusCode::BAD_REQUEST, &main);
-    };
-    let answer = at.post("/v1/dlq/replay", &json!({ "filter": { "code": code } })).await;
+    let Some(order) = meant(&fields) else { return replay_what(&at) };
+    let answer = at.post("/v1/dlq/replay", &order).await;
+    // A long replay goes on behind the answer; the page that follows counts down as it does.
+    if answer.code() == "REQUEST_TIMEOUT" {
+        return done(&path, "replaying");
+    }
     if answer.is_fine() {
         done(&path, "replayed-all")
     } else {

@@ -6,10 +6,12 @@ use maud::{Markup, html};
 use model::{EmailId, Status};
 use serde_json::{Value, json};
 
-use super::{content, done, notice, refused, rows, status_of, text, timeline};
+use super::attempts::attempts;
+use super::{content, copies, done, notice, refused, rows, status_of, text, timeline};
 use crate::explain::{Explanation, Facts, explain};
 use crate::fields::{Fields, Query};
-use crate::layout::{self, Tab, copyable, form_token, moment, page, pill, problem};
+use crate::layout::{self, Tab, copyable, form_token, live_page, moment, pill, problem};
+use crate::links::with_query;
 use crate::visit::{At, Place, Visit};
 use crate::words;
 
@@ -38,23 +40,32 @@ pub async fn show(at: At, Path((_, id)): Path<(String, String)>, Query(query): Q
         providers: rows(&providers),
         now: at.visit.now,
     };
+    let (links, tabs) =
+        tokio::join!(copies::links(&at, email), content::tabs(&at, id, email, query.get("tab")));
     let main = html! {
-        p.crumbs { a href=(at.place.path("/emails")) { "Emails" } }
+        p.crumbs { a href=(at.place.path("/emails")) data-back { "Emails" } }
         (notice(&query))
-        (head(&at, status, email))
-        (why(status, &explain(status, &facts)))
+        div data-live="head" {
+            (head(&at, status, email, rows(&providers)))
+            (links)
+            (why(status, &explain(status, &facts)))
+        }
         div.columns {
             section.content aria-labelledby="content-title" {
                 h2 #content-title { "Content" }
-                (content::tabs(&at, id, email, query.get("tab")).await)
+                (tabs)
             }
-            section aria-labelledby="history-title" {
-                h2 #history-title { "History" }
-                (timeline::timeline(rows(&events)))
+            div data-live="history" {
+                (attempts(rows(&events), at.visit.now))
+                section aria-labelledby="history-title" {
+                    h2 #history-title { "History" }
+                    (timeline::timeline(rows(&events)))
+                }
             }
         }
     };
-    page(&at, Tab::Emails, text(email, "subject"), &main)
+    let stream = with_query(&at.place.path("/live"), &[("email", &id.to_string())]);
+    live_page(&at, Tab::Emails, text(email, "subject"), Some(&stream), &main)
 }
 
 fn missing(at: &At) -> Response {
@@ -80,7 +91,7 @@ pub async fn owner_of<'v>(visit: &'v Visit, here: &Place, id: EmailId) -> Option
     None
 }
 
-fn head(at: &At, status: Status, email: &Value) -> Markup {
+fn head(at: &At, status: Status, email: &Value, providers: &[Value]) -> Markup {
     let now = at.visit.now;
     let addresses = |name: &str| -> String {
         let list = email[name].as_array().into_iter().flatten();
@@ -110,7 +121,7 @@ fn head(at: &At, status: Status, email: &Value) -> Markup {
         div.headline {
             h1 { (text(email, "subject")) }
             div.state { (pill(status)) @if text(email, "mode") == "test" { span.tag { "test" } } }
-            (actions(at, status, email))
+            (actions(at, status, email, providers))
         }
         dl.facts {
             div.wide { dt { "To" } dd {
@@ -159,7 +170,7 @@ fn why(status: Status, explanation: &Explanation) -> Markup {
     }
 }
 
-fn actions(at: &At, status: Status, email: &Value) -> Markup {
+fn actions(at: &At, status: Status, email: &Value, providers: &[Value]) -> Markup {
     let path = |action: &str| at.place.path(&format!("/emails/{}/{action}", text(email, "id")));
     let ask = |action: &str, name: &str, question: &str, yes: &str| {
         html! {
@@ -184,6 +195,8 @@ fn actions(at: &At, status: Status, email: &Value) -> Markup {
             @if !status.is_final() && status != Status::Processing {
                 (ask("cancel", "Cancel", "It will not be sent. This cannot be undone.", "Yes, cancel it"))
             }
+            @if status.is_final() && status != Status::Invalid { (copies::resend_button(at, email)) }
+            @if status.is_final() && email["captured"] == true { (copies::release_button(at, email, providers)) }
         }
     }
 }

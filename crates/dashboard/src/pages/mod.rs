@@ -1,12 +1,16 @@
 //! The pages, one file each, and what several of them need.
 
+pub mod alerts;
+mod attempts;
 pub mod companies;
 pub mod content;
+pub mod copies;
 pub mod dead_letters;
 pub mod email;
 pub mod emails;
 pub mod entities;
 pub mod login;
+pub mod mailbox;
 pub mod overview;
 pub mod providers;
 pub mod recipients;
@@ -32,7 +36,10 @@ const NOTICES: &[(&str, &str)] = &[
     ("cancelled", "It was cancelled and will not be sent."),
     ("replayed", "It is back in the queue."),
     ("replayed-all", "They are back in the queue."),
+    ("replaying", "They are going back into the queue. There are many: the numbers below fall as they go."),
     ("dropped", "It was taken off the dead letters. The email stays in the list, failed."),
+    ("resent", "A copy is on its way. This is it; the first one stays as it is."),
+    ("released", "A copy goes to a real provider. This is it; the captured one stays in the mailbox."),
     ("suppressed", "The address is on the suppression list now."),
     ("lifted", "The address may be written to again."),
     ("cleared", "Its failures are forgotten."),

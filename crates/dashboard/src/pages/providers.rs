@@ -6,7 +6,7 @@ use model::Timestamp;
 use serde_json::Value;
 
 use super::{rows, text};
-use crate::layout::{Tab, moment, problem, server_page};
+use crate::layout::{Tab, live_server_page, moment, problem};
 use crate::visit::Visit;
 use crate::words;
 
@@ -14,10 +14,12 @@ pub async fn show(visit: Visit) -> Response {
     let answer = visit.get("/v1/admin/providers").await;
     let main = html! {
         h1 { "Providers" }
-        @if answer.is_fine() { (cards(rows(&answer), visit.now)) } @else { (problem(&answer)) }
+        div data-live="providers" {
+            @if answer.is_fine() { (cards(rows(&answer), visit.now)) } @else { (problem(&answer)) }
+        }
         p.soft { "A resting provider is asked again by itself. Emails that wait for it lose no attempt." }
     };
-    server_page(&visit, Tab::Providers, "Providers", &main)
+    live_server_page(&visit, Tab::Providers, "Providers", &main)
 }
 
 pub fn cards(providers: &[Value], now: Timestamp) -> Markup {

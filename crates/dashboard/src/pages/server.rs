@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{notice, providers, rows};
 use crate::fields::Query;
-use crate::layout::{Tab, server_page, tile};
+use crate::layout::{Tab, live_server_page, tile};
 use crate::visit::Visit;
 use crate::words;
 
@@ -16,11 +16,11 @@ pub async fn show(visit: Visit, Query(query): Query) -> Response {
     let main = html! {
         h1 { "Server" }
         (notice(&query))
-        (tiles(&metrics))
-        section { h2 { "Providers" } (providers::cards(rows(&providers), visit.now)) }
+        div data-live="tiles" { (tiles(&metrics)) }
+        section data-live="providers" { h2 { "Providers" } (providers::cards(rows(&providers), visit.now)) }
         section { h2 { "Companies" } (companies(&visit)) }
     };
-    server_page(&visit, Tab::Server, "Server", &main)
+    live_server_page(&visit, Tab::Server, "Server", &main)
 }
 
 /// To the company that was picked.
@@ -51,7 +51,7 @@ fn tiles(metrics: &str) -> Markup {
 }
 
 /// The value of a metric without labels.
-fn gauge(metrics: &str, name: &str) -> Option<f64> {
+pub fn gauge(metrics: &str, name: &str) -> Option<f64> {
     let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     line.split_whitespace().next()?.parse().ok().filter(|value: &f64| value.is_finite())
 }

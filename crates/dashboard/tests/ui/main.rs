@@ -2,6 +2,8 @@
 
 mod gateway;
 mod inside;
+mod live;
+mod mailbox;
 mod pages;
 mod safety;
 mod world;

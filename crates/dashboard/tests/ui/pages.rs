@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use api::inside::Behalf;
-use model::{Bounce, ReportKind};
+use dashboard::DashboardSettings;
+use model::{Bounce, ReportKind, Secret};
 use serde_json::json;
 
-use crate::world::{World, world};
+use crate::world::{World, world, world_of};
 
 /// A shop with one email of most kinds; the ids of a delivered, a failed, a waiting and a scheduled one.
 async fn busy() -> (World, [String; 4]) {
@@ -45,6 +46,11 @@ async fn every_page_answers_with_its_landmarks() {
         (
             "/ui/c/shop/entities/order-7",
             &["order-7", "<svg role=\"img\"", "1 delivered and 1 bounced in 30 days"],
+        ),
+        ("/ui/c/shop/mailbox", &["Mailbox</h1>", "data-letter", "Choose a message", "gone@example.com"]),
+        (
+            "/ui/c/shop/alerts",
+            &["<h1>Webhooks and alerts</h1>", "An email bounced", "bounced@posthaste.test"],
         ),
         ("/ui/c/shop/settings", &["<h1>Keys and state</h1>", "Make a key", "Switch off"]),
     ];
@@ -103,6 +109,16 @@ async fn an_empty_list_teaches() {
 }
 
 #[tokio::test]
+async fn in_dev_the_line_has_the_key() {
+    let dev_key = Some(("shop".to_owned(), Secret::new("test_0123".to_owned())));
+    let settings = DashboardSettings { dev_key, ..DashboardSettings::default() };
+    let world = world_of(None, settings).await;
+    world.get("/ui/c/shop/emails").send().await.has(&["X-API-Key: test_0123", "works as it is"]);
+    world.get("/ui/c/shop/mailbox").send().await.has(&["X-API-Key: test_0123"]);
+    world.get("/ui/c/a%2Fb%20%26%20%3Cc%3E/emails").send().await.has_not("test_0123");
+}
+
+#[tokio::test]
 async fn hostile_text_stays_text() {
     let world = world().await;
     let hostile = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>";
@@ -125,7 +141,18 @@ async fn hostile_text_stays_text() {
         "/ui/c/%3Cscript%3E/emails".to_owned(),
         "/ui/companies?done=%3Cscript%3E".to_owned(),
     ];
-    paths.extend(["", "?tab=text", "?tab=source"].map(|tab| format!("/ui/c/shop/emails/{id}{tab}")));
+    paths.extend([
+        "/ui/c/shop/mailbox".to_owned(),
+        format!("/ui/c/shop/mailbox?id={id}&q=%22%3E%3Cscript%3E"),
+        format!("/ui/c/shop/mailbox?id={id}&tab=headers"),
+        "/ui/c/shop/alerts".to_owned(),
+        "/ui/c/shop?days=%22%3E%3Cscript%3E".to_owned(),
+        "/ui/c/shop/emails?requestId=%3Cscript%3E&providerMessageId=%22%3E%3Cscript%3E".to_owned(),
+    ]);
+    paths.extend(
+        ["", "?tab=text", "?tab=source", "?tab=headers", "?tab=json", "?tab=attachments"]
+            .map(|tab| format!("/ui/c/shop/emails/{id}{tab}")),
+    );
     for path in paths {
         let page = world.get(&path).send().await;
         assert_eq!(page.text.matches("<script").count(), 1, "{path}: only ours\n{}", page.text);
@@ -187,16 +214,24 @@ async fn filters_and_older_pages_are_in_the_address() {
 #[tokio::test]
 async fn the_search_guesses_what_was_typed() {
     let world = world().await;
-    let id = world.email(json!({})).await;
+    let id = world.email(json!({ "externalId": "mine-9" })).await;
+    world.work().await;
+    let capture = format!("capture-{id}");
     let cases = [
         (id.as_str(), format!("/ui/c/shop/emails/{id}")),
         ("ana%40example.com", "/ui/c/shop/emails?to=ana%40example.com".to_owned()),
         ("order-7", "/ui/c/shop/emails?entity=order-7".to_owned()),
+        ("mine-9", "/ui/c/shop/emails?externalId=mine-9".to_owned()),
+        (&capture, format!("/ui/c/shop/emails?providerMessageId={capture}")),
+        ("req_abc", "/ui/c/shop/emails?requestId=req_abc".to_owned()),
+        ("nothing-at-all", "/ui/c/shop/emails?entity=nothing-at-all".to_owned()),
     ];
     for (typed, expected) in cases {
         let page = world.get(&format!("/ui/c/shop/emails?q={typed}")).send().await;
         assert_eq!(page.header("location"), expected, "{typed}");
     }
+    let found = world.get(&format!("/ui/c/shop/emails?providerMessageId={capture}")).send().await;
+    found.has(&[&format!("data-key=\"{id}\"")]);
     let from_elsewhere = world.get(&format!("/ui/c/a%2Fb%20%26%20%3Cc%3E/emails?q={id}")).send().await;
     assert_eq!(from_elsewhere.header("location"), format!("/ui/c/shop/emails/{id}"), "whosever it is");
 }
@@ -234,6 +269,54 @@ async fn retry_and_cancel_do_what_they_say() {
 }
 
 #[tokio::test]
+async fn an_email_is_resent_once_and_linked() {
+    let (world, [delivered, ..]) = busy().await;
+    let page = format!("/ui/c/shop/emails/{delivered}");
+    world.get(&page).send().await.has(&["Resend", "Attempts", "name=\"once\""]);
+    let fields = [("once", "ui-1")];
+    let first = world.submit(&page, &format!("{page}/resend"), &fields).await;
+    let again = world.submit(&page, &format!("{page}/resend"), &fields).await;
+    assert_eq!(first.status, 303);
+    assert_eq!(first.header("location"), again.header("location"), "a double click is one email");
+    let copy = world.get(first.header("location")).send().await;
+    copy.has(&["Sent once more.", "See the first one", &page, "A copy is on its way"]);
+    world.get(&page).send().await.has(&["Resent to delivered@posthaste.test"]);
+}
+
+#[tokio::test]
+async fn the_tabs_show_every_side() {
+    let world = world().await;
+    let attachment = json!({ "filename": "câmara 1.txt", "contentType": "text/html", "content": "PGI+" });
+    let id = world.email(json!({ "text": "In words", "attachments": [attachment] })).await;
+    let page = format!("/ui/c/shop/emails/{id}");
+    let cases: [(&str, &[&str]); 6] = [
+        ("preview", &["<iframe", "data-width=\"phone\""]),
+        ("text", &["In words"]),
+        ("source", &["MIME-Version: 1.0"]),
+        ("headers", &["<th scope=\"row\">Subject</th><td>Hello</td>"]),
+        ("attachments", &["câmara 1.txt", "3 B"]),
+        ("json", &["&quot;requestId&quot;", "&quot;ENQUEUED&quot;"]),
+    ];
+    for (tab, parts) in cases {
+        world.get(&format!("{page}?tab={tab}")).send().await.has(parts);
+    }
+    let file = world.get(&format!("{page}/attachments/0")).send().await;
+    assert_eq!((file.text.as_str(), file.header("content-type")), ("<b>", "application/octet-stream"));
+    let expected = "attachment; filename=\"c_mara_1.txt\"; filename*=UTF-8''c%C3%A2mara%201.txt";
+    assert_eq!(file.header("content-disposition"), expected);
+    assert_eq!(world.get(&format!("{page}/attachments/7")).send().await.status, 404);
+}
+
+#[tokio::test]
+async fn the_trend_covers_as_many_days_as_asked() {
+    let (world, _) = busy().await;
+    for (query, days) in [("", 30), ("?days=7", 7), ("?days=90", 90), ("?days=5", 30)] {
+        let page = world.get(&format!("/ui/c/shop{query}")).send().await;
+        page.has(&[&format!("in {days} days"), &format!("days={days}\" aria-current=\"true\"")]);
+    }
+}
+
+#[tokio::test]
 async fn dead_letters_are_counted_replayed_and_dropped() {
     let world = world().await;
     let mut ids = Vec::new();
@@ -254,6 +337,32 @@ async fn dead_letters_are_counted_replayed_and_dropped() {
     assert_eq!(answer.status, 303);
     assert_eq!(world.status_of(&ids[0]).await, "FAILED", "it was dropped");
     assert_eq!(world.status_of(&ids[1]).await, "ENQUEUED");
+}
+
+#[tokio::test]
+async fn dead_letters_are_picked_by_hand_or_by_address() {
+    let world = world().await;
+    let mut ids = Vec::new();
+    for name in ["a", "b", "c"] {
+        ids.push(world.email(json!({ "to": format!("rejected+{name}@posthaste.test") })).await);
+    }
+    world.work().await;
+    let list = "/ui/c/shop/dead-letters";
+    world.get(list).send().await.has(&["type=\"checkbox\" name=\"id\"", "form=\"selected\""]);
+    assert_eq!(world.get(&format!("{list}/replay")).send().await.status, 400, "nothing selected");
+    let ask = format!("{list}/replay?id={}&id={}", ids[0], ids[1]);
+    let page = world.get(&ask).send().await;
+    page.has(&["2 emails", &format!("value=\"{}\"", ids[1])]);
+    let fields = [("id", ids[0].as_str()), ("id", ids[1].as_str())];
+    assert_eq!(world.submit(&ask, &format!("{list}/replay"), &fields).await.status, 303);
+    for (id, status) in ids.iter().zip(["ENQUEUED", "ENQUEUED", "FAILED"]) {
+        assert_eq!(world.status_of(id).await, status);
+    }
+    let ask = format!("{list}/replay?to=rejected%2Bc%40posthaste.test");
+    world.get(&ask).send().await.has(&["1 email"]);
+    let fields = [("to", "rejected+c@posthaste.test")];
+    assert_eq!(world.submit(&ask, &format!("{list}/replay"), &fields).await.status, 303);
+    assert_eq!(world.status_of(&ids[2]).await, "ENQUEUED");
 }
 
 #[tokio::test]

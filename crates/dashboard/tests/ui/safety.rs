@@ -70,7 +70,8 @@ async fn every_form_needs_its_token() {
     let world = world().await;
     let id = world.email(json!({})).await;
     let email = format!("/ui/c/shop/emails/{id}");
-    let actions = ["retry", "cancel", "replay"].map(|action| format!("{email}/{action}"));
+    let actions =
+        ["retry", "cancel", "replay", "resend", "release"].map(|action| format!("{email}/{action}"));
     let others = [
         "/ui/login",
         "/ui/logout",
@@ -96,7 +97,9 @@ async fn with_a_token_people_log_in_first() {
     let id = world.email(json!({})).await;
     let email = format!("/ui/c/shop/emails/{id}");
     let preview = format!("{email}/preview");
-    for path in ["/ui", "/ui/companies", "/ui/c/shop/emails", &email, &preview] {
+    let attachment = format!("{email}/attachments/0");
+    let further = ["/ui/live", "/ui/c/shop/live", "/ui/c/shop/mailbox", "/ui/c/shop/alerts", &attachment];
+    for path in ["/ui", "/ui/companies", "/ui/c/shop/emails", &email, &preview].into_iter().chain(further) {
         let answer = world.get(path).send().await;
         assert_eq!(answer.status, 303, "{path}");
         assert!(answer.header("location").starts_with("/ui/login"), "{path}");
@@ -155,7 +158,8 @@ async fn guessing_is_slow() {
 
 #[tokio::test]
 async fn over_tls_the_cookie_stays_there() {
-    let settings = DashboardSettings { public_url: Some("https://mail.example.com".to_owned()) };
+    let public_url = Some("https://mail.example.com".to_owned());
+    let settings = DashboardSettings { public_url, ..DashboardSettings::default() };
     let world = world_of(Some(TOKEN), settings).await;
     let form = world.form_token("/ui/login", None).await;
     let call =

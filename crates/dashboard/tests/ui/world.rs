@@ -1,17 +1,19 @@
 //! A dashboard with two companies, and a browser that sends what it is told.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::inside::{Behalf, Inside};
 use api::{ApiSettings, ApiState, Peer};
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, Method, Request};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response};
 use dashboard::DashboardSettings;
 use gateway::Gateway;
 use gateway::accept::Desk;
 use http_body_util::BodyExt as _;
 use model::{CompanyId, Secret};
+use provider_smtp::{SmtpConfig, SmtpProvider};
 use serde_json::{Value, json};
 use testkit::ManualClock;
 use tower::ServiceExt as _;
@@ -21,6 +23,7 @@ const HOST: &str = "localhost:8025";
 
 pub struct World {
     router: Router,
+    pub state: ApiState,
     pub inside: Inside,
     pub gateway: Gateway,
     pub clock: Arc<ManualClock>,
@@ -36,21 +39,41 @@ pub async fn world_with_login() -> World {
     world_of(Some(TOKEN), DashboardSettings::default()).await
 }
 
+/// With a provider that sends, `outside`. Nothing is ever sent to it.
+pub async fn world_with_a_way_out() -> World {
+    let clock = Arc::new(ManualClock::default());
+    let mut gateway = crate::gateway::a_gateway(clock.clone()).await;
+    let mut providers = BTreeMap::clone(&gateway.providers);
+    let config = SmtpConfig::parse("smtp://127.0.0.1:9").expect("an address");
+    providers.insert("outside".to_owned(), Arc::new(SmtpProvider::new(config).expect("a provider")));
+    gateway.providers = Arc::new(providers);
+    world_on(gateway, clock, None, DashboardSettings::default()).await
+}
+
 pub async fn world_of(token: Option<&str>, settings: DashboardSettings) -> World {
     let clock = Arc::new(ManualClock::default());
     let gateway = crate::gateway::a_gateway(clock.clone()).await;
+    world_on(gateway, clock, token, settings).await
+}
+
+async fn world_on(
+    gateway: Gateway,
+    clock: Arc<ManualClock>,
+    token: Option<&str>,
+    settings: DashboardSettings,
+) -> World {
     let desk = Desk { gateway: gateway.clone(), documents: None };
     let api_settings = ApiSettings {
         admin_token: token.map(|token| Secret::new(token.to_owned())),
         ..ApiSettings::default()
     };
-    let metrics = "email_queue_size 3\nemail_oldest_waiting_seconds 90\nemail_dlq_size 2\n";
+    let metrics = "webhooks_in_total{provider=\"main\",result=\"applied\"} 7\nemail_queue_size 3\nemail_oldest_waiting_seconds 90\nemail_dlq_size 2\n";
     let state = ApiState::new(desk, api_settings, Arc::new(move || metrics.to_owned()));
     let inside = Inside::new(state.clone());
     let shop = a_company(&inside, "shop").await;
     a_company(&inside, "a/b & <c>").await;
-    let router = dashboard::router(state.clone(), settings).fallback_service(api::router(state));
-    World { router, inside, gateway, clock, shop }
+    let router = dashboard::router(state.clone(), settings).fallback_service(api::router(state.clone()));
+    World { router, state, inside, gateway, clock, shop }
 }
 
 async fn a_company(inside: &Inside, name: &str) -> CompanyId {
@@ -140,12 +163,16 @@ impl Call<'_> {
         self
     }
 
-    pub async fn send(self) -> Answer {
+    /// The answer with its body still to come.
+    pub async fn begin(self) -> Response<Body> {
         let mut request = self.request;
         let form = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(&self.fields).finish();
         *request.body_mut() = Body::from(form);
-        let response = self.world.router.clone().oneshot(request).await.expect("routers cannot fail");
-        let (parts, body) = response.into_parts();
+        self.world.router.clone().oneshot(request).await.expect("routers cannot fail")
+    }
+
+    pub async fn send(self) -> Answer {
+        let (parts, body) = self.begin().await.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
         let text = String::from_utf8(bytes.to_vec()).expect("text");
         Answer { status: parts.status.as_u16(), headers: parts.headers, text }

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use dashboard::DashboardSettings;
 use gateway::keys::hash_key;
-use model::{ApiKey, Company, CompanyId, CompanySettings, KeyId, KeyMode, Scope};
+use model::{ApiKey, Company, CompanyId, CompanySettings, KeyId, KeyMode, Scope, Secret};
 use serde_json::json;
 use store::{Store, StoreError};
 use tokio::net::TcpListener;
@@ -70,7 +71,10 @@ pub async fn run(session: Session, args: &Args) -> anyhow::Result<()> {
     let company = company(&session, &*store).await?;
     let key = key(&session, &*store, company.id).await?;
     greet(&session, args, address, &key)?;
-    running::run(config, store, Some(listener), Role::All, shutdown).await
+    // The key is on the screen already; the dashboard's lines to paste have it too.
+    let dev_key = Some((COMPANY.to_owned(), Secret::new(key)));
+    let dashboard = DashboardSettings { dev_key, ..running::dashboard(config) };
+    running::run(config, store, Some(listener), Role::All, dashboard, shutdown).await
 }
 
 /// The address, or the first after it whose port is free.

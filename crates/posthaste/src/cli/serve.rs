@@ -43,7 +43,7 @@ pub async fn run(session: Session, args: &Args) -> anyhow::Result<()> {
     if config.default_route == [gateway::CAPTURE] && config.guard == gateway::EnvironmentGuard::Open {
         tracing::warn!("no provider is configured: all mail goes to the capture mailbox and none is sent");
     }
-    running::run(config, store, listener, args.role, shutdown).await
+    running::run(config, store, listener, args.role, running::dashboard(config), shutdown).await
 }
 
 /// Opens the store of this environment. With `--wait` also a database that goes away between the two is waited for.

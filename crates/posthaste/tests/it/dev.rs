@@ -62,6 +62,30 @@ fn process_the_printed_line_works_and_the_key_stays() {
     assert!(place.print(&["explain", &id]).contains("capture took it"));
 }
 
+/// A page that is open in a browser hears of what happens, and does not keep the server from ending.
+#[test]
+fn process_an_open_page_follows_and_lets_go() {
+    let place = Place::new();
+    let (mut server, lines) = dev(&place, &["--listen", "127.0.0.1:0"]);
+    let (api, key) = (printed(&lines, "api "), printed(&lines, "key "));
+    let page = curl(&[&format!("{api}/ui/c/dev/emails")]);
+    assert!(page.contains(&format!("X-API-Key: {key}")), "the line to paste is whole: {page}");
+
+    let mut stream = Command::new("curl");
+    stream.args(["-sSN", "--noproxy", "*", &format!("{api}/ui/c/dev/live")]);
+    let mut stream = Server::start(stream);
+    stream.printed_until("event: changed");
+    let line = lines.iter().find(|line| line.trim().starts_with("curl ")).expect("a line to paste");
+    pasted_in(&place, line);
+    stream.printed_until("event: changed");
+
+    server.terminate();
+    assert_eq!(stream.wait().code(), Some(0), "the stream has an end");
+    assert_eq!(server.wait().code(), Some(0));
+    let log = server.log_until("stopped");
+    assert!(!log.iter().any(|line| line.contains("still open")), "{log:#?}");
+}
+
 #[test]
 fn process_a_taken_port_is_stepped_over_unless_it_was_asked_for() {
     let place = Place::new();

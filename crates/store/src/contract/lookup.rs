@@ -51,6 +51,7 @@ async fn twelve(store: &dyn Store, company: CompanyId) -> Vec<EmailId> {
         email.entity = (number % 4 == 0).then(|| an_entity(&format!("entity-{}", number % 8)));
         email.external_id = Some(format!("external-{}", number % 6));
         email.recipient = (number % 3 == 0).then(|| a_recipient(&format!("person-{number}")));
+        email.request_id = format!("request-{}", number / 5);
         ids.push(stored(store, email).await);
         match number {
             0..=3 => drop(attempted(store, fail(&format!("CODE_{number}")), now).await),
@@ -62,14 +63,12 @@ async fn twelve(store: &dyn Store, company: CompanyId) -> Vec<EmailId> {
     ids
 }
 
-/// Every filter alone, and several together.
-pub async fn every_filter_finds_what_it_names(store: &dyn Store) {
-    let company = a_company(store, "acme").await;
-    let ids = twelve(store, company).await;
-    twelve(store, a_company(store, "other").await).await;
+type FilterCase = (&'static str, EmailFilter, &'static [usize]);
+
+fn filters_alone() -> Vec<FilterCase> {
     let any = EmailFilter::default;
     let text = |text: &str| Some(text.to_owned());
-    let cases: Vec<(&str, EmailFilter, &[usize])> = vec![
+    vec![
         ("all", any(), &[11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0]),
         ("status failed", EmailFilter { status: Some(Status::Failed), ..any() }, &[3, 2, 1, 0]),
         ("status retry", EmailFilter { status: Some(Status::RetryScheduled), ..any() }, &[6, 5, 4]),
@@ -84,14 +83,41 @@ pub async fn every_filter_finds_what_it_names(store: &dyn Store) {
         ("recipient", EmailFilter { recipient: text("person-9"), ..any() }, &[9]),
         ("code", EmailFilter { code: text("CODE_2"), ..any() }, &[2]),
         ("code of retries", EmailFilter { code: text("NETWORK_ERROR"), ..any() }, &[6, 5, 4]),
+        ("request", EmailFilter { request_id: text("request-1"), ..any() }, &[9, 8, 7, 6, 5]),
+        ("a part of a request", EmailFilter { request_id: text("request"), ..any() }, &[]),
+        ("no such message", EmailFilter { message_id: text("nobody's"), ..any() }, &[]),
+        ("provider's id", EmailFilter { message_id: text("relay-1"), ..any() }, &[7]),
+        ("another provider", EmailFilter { providers: Some(vec!["x".into()]), ..any() }, &[]),
+        ("no provider", EmailFilter { providers: Some(vec![]), ..any() }, &[]),
         ("since", EmailFilter { since: Some(at_secs(10)), ..any() }, &[11, 10]),
         ("until", EmailFilter { until: Some(at_secs(2)), ..any() }, &[1, 0]),
+        ("one moment", EmailFilter { since: Some(at_secs(4)), until: Some(at_millis(4_001)), ..any() }, &[4]),
+    ]
+}
+
+fn filters_together() -> Vec<FilterCase> {
+    let any = EmailFilter::default;
+    let text = |text: &str| Some(text.to_owned());
+    vec![
+        (
+            "providers and status",
+            EmailFilter {
+                providers: Some(vec!["x".into(), "relay".into()]),
+                status: Some(Status::Failed),
+                ..any()
+            },
+            &[3, 2, 1, 0],
+        ),
+        (
+            "request and status",
+            EmailFilter { request_id: text("request-0"), status: Some(Status::Failed), ..any() },
+            &[3, 2, 1, 0],
+        ),
         (
             "since and until",
             EmailFilter { since: Some(at_secs(4)), until: Some(at_secs(6)), ..any() },
             &[5, 4],
         ),
-        ("one moment", EmailFilter { since: Some(at_secs(4)), until: Some(at_millis(4_001)), ..any() }, &[4]),
         (
             "tag and status",
             EmailFilter { tag: text("tag-0"), status: Some(Status::Failed), ..any() },
@@ -112,8 +138,15 @@ pub async fn every_filter_finds_what_it_names(store: &dyn Store) {
             EmailFilter { tag: text("tag-0"), code: text("CODE_1"), ..any() },
             &[],
         ),
-    ];
-    for (case, filter, expected) in cases {
+    ]
+}
+
+/// Every filter alone, and several together.
+pub async fn every_filter_finds_what_it_names(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let ids = twelve(store, company).await;
+    twelve(store, a_company(store, "other").await).await;
+    for (case, filter, expected) in filters_alone().into_iter().chain(filters_together()) {
         let expected: Vec<EmailId> = expected.iter().map(|number| ids[*number]).collect();
         assert_eq!(listed_ids(store, company, &filter).await, expected, "{case}");
         let in_pages: Vec<EmailId> =

@@ -105,6 +105,14 @@ pub fn attachment() -> Value {
     object(properties, &["filename", "content"])
 }
 
+pub fn release() -> Value {
+    let properties = json!({
+        "provider": nullable(word("A provider that sends; the first of the company's route unless given.")),
+        "to": nullable(address("Whom it goes to; its own recipient unless given.")),
+    });
+    object(properties, &[])
+}
+
 pub fn replay() -> Value {
     let filter = json!({
         "code": nullable(one_line(limit::ID_LENGTH_MAX, "The code of the last failure.")),

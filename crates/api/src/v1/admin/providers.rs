@@ -5,6 +5,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use gateway::health::{Allowance, Rest, name};
 use gateway::standing::{Standing, standings};
+use model::Timestamp;
 use serde_json::{Value, json};
 
 use crate::error::Problem;
@@ -13,11 +14,15 @@ use crate::v1::answer;
 
 pub async fn list(State(state): State<ApiState>) -> Result<Response, Problem> {
     let standings = standings(&state.desk.gateway).await?;
-    let data: Vec<Value> = standings.iter().map(show).collect();
+    let mut data = Vec::with_capacity(standings.len());
+    for standing in &standings {
+        let last = state.desk.gateway.store.last_report(&standing.provider).await?;
+        data.push(show(standing, last));
+    }
     Ok(answer::value(StatusCode::OK, &json!({ "data": data })))
 }
 
-pub fn show(standing: &Standing) -> Value {
+fn show(standing: &Standing, last_report_at: Option<Timestamp>) -> Value {
     let health = &standing.health;
     json!({
         "name": standing.provider,
@@ -27,6 +32,7 @@ pub fn show(standing: &Standing) -> Value {
         "configuredRatePerSec": standing.configured_per_sec,
         "breaker": health.rest.as_ref().map(breaker),
         "account": health.allowance.as_ref().map(account),
+        "lastReportAt": last_report_at.map(Timestamp::to_rfc3339),
     })
 }
 
