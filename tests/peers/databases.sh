@@ -53,8 +53,21 @@ make_run() {
 # One run at a time: the second would find apt-get locked.
 install_server() { flock --close "$all_runs/lock" "$POSTHASTE_TEST_PEERS/$1.sh" install; }
 
+# A folder in memory, where there is room: thousands of small databases come and go on the servers that tests share, and
+# most of what that costs is syncing them. Servers that tests kill, and those that are measured, have theirs on disk.
+folder_in_memory() {
+    local room memory
+    [ "$(stat -f -c %T /dev/shm 2>/dev/null)" = tmpfs ] && [ -w /dev/shm ] || return 0
+    room=$(df --output=avail -k /dev/shm | tail -n 1)
+    memory=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo)
+    if [ "$room" -gt 4000000 ] && [ "${memory:-0}" -gt 8000000 ]; then echo /dev/shm; fi
+}
+
 # start_server postgres|mariadb
 start_server() {
+    local PEERS_IN_MEMORY
+    PEERS_IN_MEMORY=$(folder_in_memory)
+    export PEERS_IN_MEMORY
     local script=$POSTHASTE_TEST_PEERS/$1.sh port
     port=$("$script" port)
     "$script" start "$run/$1" "$port" && return

@@ -23,7 +23,7 @@ find_programs() {
 # The -core packages are the programs alone, without a system service that would start.
 install_programs() { apt_install mariadb-server-core mariadb-client-core; }
 
-place_data() { mkdir "$1"; }
+place_data() { place_in_memory "$1" mariadb || mkdir "$1"; }
 
 # From inside the folder: mariadb-install-db does not quote its path, which may have a space.
 make_data() {

@@ -38,7 +38,9 @@ install_programs() {
 
 # As root, the data goes where user postgres can get at it.
 place_data() {
-    if [ ${#run_as[@]} = 0 ]; then
+    if place_in_memory "$1" postgres; then
+        [ ${#run_as[@]} = 0 ] || chown postgres: "$(realpath "$1")"
+    elif [ ${#run_as[@]} = 0 ]; then
         mkdir "$1"
     elif "${run_as[@]}" test -x "$dir"; then
         mkdir "$1"

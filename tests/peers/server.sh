@@ -101,6 +101,12 @@ stop() {
 }
 
 # A folder, or a link and the folder it leads to.
+# Puts the data into the folder that PEERS_IN_MEMORY names, if it names one.
+place_in_memory() {
+    [ -n "${PEERS_IN_MEMORY-}" ] || return 1
+    ln -s "$(mktemp -d "$PEERS_IN_MEMORY/posthaste-$2.XXXXXX")" "$1"
+}
+
 delete() {
     if [ -L "$1" ]; then rm -rf "$(realpath -m "$1")"; fi
     rm -rf "$1"

@@ -95,7 +95,8 @@ mod tests {
 
     #[test]
     fn a_send_is_read_or_refused_in_the_words_of_the_api() {
-        let cases: &[(&str, Result<(), (&str, &str)>)] = &[
+        type Refusal = (&'static str, &'static str);
+        let cases: &[(&str, Result<(), Refusal>)] = &[
             (r#"{"to":"ana@example.com","subject":"Hi","html":"<p>x</p>"}"#, Ok(())),
             ("{", Err(("INVALID_JSON", "the body is not the JSON expected"))),
             ("[]", Err(("INVALID_TYPE", ""))),

@@ -76,6 +76,7 @@ pub async fn run(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let gateway = wire::gateway(config, store.clone())?;
+    store.warm_up().await;
     let metrics = telemetry::start_metrics(gateway.clock.now())?;
     let traces = otlp::start(config, role.as_str(), gateway.clock.clone())?;
     let gateway = Gateway { tracer: traces.tracer(), ..gateway };

@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use model::alert::FAILURES_WITHIN;
 use model::{EmailId, Status, Timestamp, WorkerId};
 use sqlx::mysql::MySqlRow;
@@ -94,6 +95,10 @@ impl Upkeep for MysqlStore {
             })
         });
         leave.await
+    }
+
+    async fn warm_up(&self) {
+        join_all(self.group_lanes.iter().chain([&self.claiming]).map(|lanes| lanes.warm_up(1))).await;
     }
 
     async fn close(&self) {

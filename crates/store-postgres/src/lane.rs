@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection};
 use store::StoreError;
@@ -117,6 +118,14 @@ impl Lanes {
             if lives {
                 return Ok(lane);
             }
+        }
+    }
+
+    /// Makes connections until so many are idle.
+    pub async fn warm_up(&self, count: usize) {
+        let made = join_all((0..count).map(|_| self.connect())).await;
+        for lane in made.into_iter().flatten() {
+            self.give_back(lane);
         }
     }
 

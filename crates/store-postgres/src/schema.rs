@@ -13,6 +13,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0003_feedback.sql"),
     include_str!("../migrations/0004_search.sql"),
     include_str!("../migrations/0005_history.sql"),
+    include_str!("../migrations/0006_dead_letters.sql"),
 ];
 
 /// "Post" in ASCII, twice: the lock that migrating processes stand in line for.

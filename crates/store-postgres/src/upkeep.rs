@@ -19,6 +19,9 @@ use crate::{PostgresStore, settle, weaknesses};
 /// How many places (route and company) are looked at for the email that has been due longest.
 const PLACES_MAX: i64 = 10_000;
 
+/// How many lanes a busy process uses at once: two take emails in, one claims and one settles.
+const LANES_AT_START: usize = 4;
+
 #[async_trait]
 impl Upkeep for PostgresStore {
     async fn stats(&self, now: Timestamp) -> Result<QueueStats, StoreError> {
@@ -55,6 +58,10 @@ impl Upkeep for PostgresStore {
 
     async fn worker_leaves(&self, worker: WorkerId) -> Result<(), StoreError> {
         self.write(worker, |connection, worker| Box::pin(settle::end_leases(connection, *worker))).await
+    }
+
+    async fn warm_up(&self) {
+        self.lanes.warm_up(LANES_AT_START).await;
     }
 
     async fn close(&self) {
@@ -97,7 +104,7 @@ async fn stats(pool: &PgPool, now: Timestamp) -> Result<QueueStats, Fault> {
     for row in &rows {
         by_status.insert(row::status(row)?, u64::try_from(row.try_get::<i64, _>("emails")?).unwrap_or(0));
     }
-    let dead_letters: i64 = sqlx::query("SELECT count(*) FROM email_outbox WHERE dead_at IS NOT NULL")
+    let dead_letters: i64 = sqlx::query("SELECT coalesce(sum(emails), 0)::bigint FROM dead_letter_counts")
         .fetch_one(pool)
         .await?
         .try_get(0)?;

@@ -131,6 +131,11 @@ async fn assert_is_whole(database: &Database) {
                  USING (status)
              WHERE coalesce(counted.emails, 0) <> coalesce(kept.emails, 0)",
         ),
+        (
+            "a wrong number of dead letters",
+            "SELECT count(*) - (SELECT coalesce(sum(emails), 0) FROM dead_letter_counts)::bigint
+             FROM email_outbox WHERE dead_at IS NOT NULL",
+        ),
     ] {
         let row = sqlx::query(sql).fetch_one(&mut connection).await.expect("asked");
         assert_eq!(row.get::<i64, _>(0), 0, "{what}");

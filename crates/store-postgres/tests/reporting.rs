@@ -209,7 +209,15 @@ async fn a_grant_by_mistake_shows_nothing() {
     let mut role = reporter(&store.database).await;
     name_for(&store.database, &role.name, acme).await;
     let mut owner = store.database.connect().await;
-    let tables = ["contents", "api_keys", "idempotency_keys", "meta", "status_counts", "company_days"];
+    let tables = [
+        "contents",
+        "api_keys",
+        "idempotency_keys",
+        "meta",
+        "status_counts",
+        "dead_letter_counts",
+        "company_days",
+    ];
     run(&mut owner, &format!("GRANT ALL ON {} TO {}", tables.join(", "), role.name)).await;
     for table in tables {
         assert_eq!(role.count(table).await, 0, "{table}");

@@ -13,6 +13,10 @@ pub trait Upkeep: Send + Sync {
     /// Cheap at any size: the counts are kept, not counted.
     async fn stats(&self, now: Timestamp) -> Result<QueueStats, StoreError>;
 
+    /// Makes the connections that hot work will want, so that the first emails do not wait for them. What cannot be
+    /// made now is made when it is needed.
+    async fn warm_up(&self) {}
+
     /// A write and a read: is the store fit for work?
     async fn check(&self) -> Result<(), StoreError>;
 

@@ -6,12 +6,10 @@ use std::time::Duration;
 use anyhow::ensure;
 use futures_util::future::try_join_all;
 use model::{
-    Address, Claim, Clock as _, Company, CompanyId, CompanySettings, Content, EmailId, Envelope, Event,
-    EventKind, KeyMode, NewEmail, Secret, Status, SystemClock, Verdict, WorkerId,
+    Address, Claim, Clock as _, CompanyId, Content, EmailId, Envelope, Event, EventKind, KeyMode, NewEmail,
+    Secret, Status, SystemClock, Verdict, WorkerId,
 };
 use store::{Acceptance, Accepted, AttemptStart, Begun, ClaimRequest, Routes, SettledBy, Settlement, Store};
-
-use super::COMPANY_PREFIX;
 
 /// Emails in one request; several requests are under way at once and share commits.
 const REQUEST: u64 = 250;
@@ -25,27 +23,11 @@ pub async fn fill(store: &dyn Store, waiting: u64, finished: u64, html_bytes: us
     if waiting + finished == 0 {
         return Ok(());
     }
-    let company = a_company(store).await?;
+    let company = super::add_company(store, "history-").await?;
     let html = super::load::receipt(html_bytes);
     accept(store, company, finished, &html).await?;
     finish(store, finished).await?;
     accept(store, company, waiting, &html).await
-}
-
-async fn a_company(store: &dyn Store) -> anyhow::Result<CompanyId> {
-    let now = SystemClock.now();
-    let id = CompanyId::new(now);
-    let company = Company {
-        id,
-        name: format!("{COMPANY_PREFIX}history-{id}"),
-        settings: CompanySettings::default(),
-        created_at: now,
-        disabled_at: None,
-        pause: None,
-        resumed_at: None,
-    };
-    store.add_company(company).await?;
-    Ok(id)
 }
 
 async fn accept(store: &dyn Store, company: CompanyId, count: u64, html: &str) -> anyhow::Result<()> {

@@ -54,6 +54,9 @@ pub struct Args {
     /// How long the provider takes to answer
     #[arg(long, default_value_t = 0)]
     latency_ms: u64,
+    /// Send through an SES v2 endpoint on this machine, such as http://127.0.0.1:4566, instead of capturing
+    #[arg(long, value_name = "URL", conflicts_with = "latency_ms")]
+    ses_endpoint: Option<url::Url>,
     /// How many emails a worker holds at once
     #[arg(long, default_value_t = 512)]
     concurrency: u32,
@@ -74,6 +77,7 @@ struct Figure {
 
 /// `url` names the database to measure on; without it a file is made for every figure.
 pub async fn run(args: &Args, url: Option<&str>, out: Out) -> anyhow::Result<()> {
+    refuse_far_endpoint(args)?;
     let mut figures = Vec::new();
     let accepting = accept_alone(args, url, &mut figures).await?;
     let through = accept_to_sent(args, url, &mut figures).await?;
@@ -97,9 +101,13 @@ fn print(args: &Args, figures: &[Figure], out: Out) -> anyhow::Result<()> {
         }))?;
         return Ok(());
     }
+    let provider = match &args.ses_endpoint {
+        Some(endpoint) => format!("sent through SES at {endpoint}"),
+        None => format!("provider answers after {} ms", args.latency_ms),
+    };
     out.line(format_args!(
-        "{} emails of {} bytes of html, {} connections, provider answers after {} ms",
-        args.emails, args.html_bytes, args.connections, args.latency_ms
+        "{} emails of {} bytes of html, {} connections, {provider}",
+        args.emails, args.html_bytes, args.connections
     ))?;
     if args.waiting + args.finished > 0 {
         out.line(format_args!("beside {} waiting and {} finished emails", args.waiting, args.finished))?;
@@ -261,19 +269,7 @@ impl Bench {
         let store = wire::open(&choice).await?;
         refuse_real_data(&*store).await?;
         let now = SystemClock.now();
-        let from = Mailbox::parse("Bench <bench@example.com>").context("the sender is fine")?;
-        let settings = CompanySettings { from: Some(from), ..CompanySettings::default() };
-        let company = Company {
-            id: CompanyId::new(now),
-            name: format!("{COMPANY_PREFIX}{}", CompanyId::new(now)),
-            settings,
-            created_at: now,
-            disabled_at: None,
-            pause: None,
-            resumed_at: None,
-        };
-        let id = company.id;
-        store.add_company(company).await?;
+        let id = add_company(&*store, "").await?;
         let key = gateway::keys::make_key(id, KeyMode::Live, vec![Scope::Send], None, None, now);
         store.add_key(key.record).await?;
         let key = key.text.expose().clone();
@@ -358,6 +354,24 @@ impl Bench {
     }
 }
 
+/// A company whose emails can be sent.
+async fn add_company(store: &dyn Store, kind: &str) -> anyhow::Result<CompanyId> {
+    let now = SystemClock.now();
+    let id = CompanyId::new(now);
+    let from = Mailbox::parse("Bench <bench@example.com>").context("the sender is fine")?;
+    let company = Company {
+        id,
+        name: format!("{COMPANY_PREFIX}{kind}{id}"),
+        settings: CompanySettings { from: Some(from), ..CompanySettings::default() },
+        created_at: now,
+        disabled_at: None,
+        pause: None,
+        resumed_at: None,
+    };
+    store.add_company(company).await?;
+    Ok(id)
+}
+
 /// Measuring fills a database and sends what waits in it: never one that is in use.
 async fn refuse_real_data(store: &dyn Store) -> anyhow::Result<()> {
     let is_ours = |company: &Company| company.name.starts_with(COMPANY_PREFIX);
@@ -369,12 +383,33 @@ async fn refuse_real_data(store: &dyn Store) -> anyhow::Result<()> {
     ))
 }
 
+/// Thousands of emails go to people in no case.
+fn refuse_far_endpoint(args: &Args) -> anyhow::Result<()> {
+    let is_near = |url: &url::Url| match url.host() {
+        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+        Some(url::Host::Domain(name)) => name == "localhost",
+        None => false,
+    };
+    if args.ses_endpoint.as_ref().is_none_or(is_near) {
+        return Ok(());
+    }
+    bail!(WrongUsage(
+        "--ses-endpoint: measuring sends thousands of emails; name an endpoint on this machine".to_owned()
+    ))
+}
+
 fn write_config(folder: &Path, url: &str, args: &Args) -> anyhow::Result<()> {
+    let provider = match &args.ses_endpoint {
+        Some(endpoint) => format!(
+            "kind = \"ses\"\nregion = \"us-east-1\"\nendpoint = \"{endpoint}\"\nrate_per_sec = 1000000\n"
+        ),
+        None => format!("kind = \"capture\"\nurl = \"capture:?latency_ms={}\"\n", args.latency_ms),
+    };
     let config = format!(
-        "[store]\nurl = {url:?}\n[worker]\nconcurrency = {}\n[providers.bench]\nkind = \"capture\"\n\
-         url = \"capture:?latency_ms={}\"\n[routes]\ndefault = [\"bench\"]\n[limits]\nrequests_per_sec = 1000000\n\
-         [log]\nlevel = \"warn\"\n",
-        args.concurrency, args.latency_ms
+        "[store]\nurl = {url:?}\n[worker]\nconcurrency = {}\n[providers.bench]\n{provider}\
+         [routes]\ndefault = [\"bench\"]\n[limits]\nrequests_per_sec = 1000000\n[log]\nlevel = \"warn\"\n",
+        args.concurrency
     );
     let mut options = std::fs::OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(0o600).open(folder.join("posthaste.toml"))?;
