@@ -12,10 +12,11 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
 use bytes::Bytes;
-use gateway::keys::Caller;
+use gateway::keys::{Caller, hash_key};
 use http_body_util::BodyExt as _;
+use model::privacy::mask_text;
 use model::{ApiKey, CompanyId, KeyId, KeyMode, Scope, Timestamp};
-use serde_json::Value;
+use serde_json::{Value, json};
 /// Part of a gateway's settings; here for tests and examples that make a gateway and may not see the store.
 pub use store::Retention;
 use subtle::ConstantTimeEq as _;
@@ -31,6 +32,17 @@ pub enum Behalf {
     Operator,
     /// A company, with all scopes, also while it is switched off.
     Company(CompanyId),
+    /// Somebody who may look at a company's emails, but not into them and not whom they are to: every answer is masked
+    /// here, so that no page can forget it.
+    Reader(CompanyId),
+}
+
+/// Who shows a key, as far as pages are concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyHolder {
+    pub company: CompanyId,
+    /// May do everything of the company; else only look.
+    pub is_admin: bool,
 }
 
 /// Stands in for a key or the admin token.
@@ -42,19 +54,23 @@ impl Pass {
     pub(crate) async fn client(self, state: &ApiState, access: Access) -> Result<Option<Client>, Problem> {
         match (access, self.0) {
             (Access::Public, _) | (Access::Operator, Behalf::Operator) => Ok(None),
-            (Access::Key(_), Behalf::Company(id)) => {
-                let company = state.desk.gateway.store.company(id).await?;
-                let company = company.ok_or_else(<CompanyId as crate::v1::params::Named>::missing)?;
-                let key = no_key(id, state.now());
-                Ok(Some(Client(Arc::new(Caller { key, company }))))
-            }
-            (Access::Operator, Behalf::Company(_)) | (Access::Key(_), Behalf::Operator) => Err(not_theirs()),
+            (Access::Key(_), Behalf::Company(id)) => client(state, id).await.map(Some),
+            (Access::Key(Scope::Read), Behalf::Reader(id)) => client(state, id).await.map(Some),
+            (Access::Operator | Access::Key(_), _) => Err(not_theirs()),
         }
     }
 }
 
+async fn client(state: &ApiState, id: CompanyId) -> Result<Client, Problem> {
+    let company = state.desk.gateway.store.company(id).await?;
+    let company = company.ok_or_else(<CompanyId as crate::v1::params::Named>::missing)?;
+    Ok(Client(Arc::new(Caller { key: no_key(id, state.now()), company })))
+}
+
+const NOT_THEIRS: &str = "INSUFFICIENT_SCOPE";
+
 fn not_theirs() -> Problem {
-    Problem::new(StatusCode::FORBIDDEN, "INSUFFICIENT_SCOPE", "this call was made on somebody else's behalf")
+    Problem::new(StatusCode::FORBIDDEN, NOT_THEIRS, "this call was made on somebody else's behalf")
 }
 
 /// In the place of a key. Its hash belongs to no key, and it is never stored.
@@ -91,9 +107,33 @@ impl Answer {
         self.status.is_success()
     }
 
+    /// Without addresses, and without anything that is not JSON: that is content.
+    pub fn masked(self) -> Self {
+        let mut body = self.body;
+        mask(&mut body);
+        let bytes = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+        Self { status: self.status, body, bytes, disposition: None }
+    }
+
+    /// What a call is answered with that nobody may make on this behalf.
+    pub fn forbidden(detail: &str) -> Self {
+        let body = json!({ "code": NOT_THEIRS, "title": "Not for you", "detail": detail });
+        let bytes = Bytes::from(body.to_string());
+        Self { status: StatusCode::FORBIDDEN, body, bytes, disposition: None }
+    }
+
     /// The code of the problem, or nothing.
     pub fn code(&self) -> &str {
         self.body["code"].as_str().unwrap_or_default()
+    }
+}
+
+fn mask(value: &mut Value) {
+    match value {
+        Value::String(text) if text.contains('@') => *text = mask_text(text),
+        Value::Array(items) => items.iter_mut().for_each(mask),
+        Value::Object(fields) => fields.values_mut().for_each(mask),
+        _ => {}
     }
 }
 
@@ -150,6 +190,9 @@ impl Inside {
         if let Some(key) = key.and_then(|key| HeaderValue::from_str(key).ok()) {
             request.headers_mut().insert("idempotency-key", key);
         }
+        if matches!(behalf, Behalf::Reader(_)) && is_content(request.uri().path()) {
+            return Answer::forbidden("What an email says is shown only to keys with the scope admin.");
+        }
         request.extensions_mut().insert(Pass(behalf));
         let response = match self.router.clone().oneshot(request).await {
             Ok(response) => response,
@@ -160,7 +203,21 @@ impl Inside {
         let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         let disposition = parts.headers.get(header::CONTENT_DISPOSITION).cloned();
-        Answer { status: parts.status, body, bytes, disposition }
+        let answer = Answer { status: parts.status, body, bytes, disposition };
+        if matches!(behalf, Behalf::Reader(_)) { answer.masked() } else { answer }
+    }
+
+    /// Who shows this key, if it may open pages at all.
+    pub async fn key_holder(&self, key: &str) -> Option<(KeyHolder, [u8; 32])> {
+        let hash = hash_key(key);
+        Some((self.key_holder_by_hash(hash).await?, hash))
+    }
+
+    /// The same again, later: a key that was revoked opens nothing any more.
+    pub async fn key_holder_by_hash(&self, hash: [u8; 32]) -> Option<KeyHolder> {
+        let caller = self.state.keys.authenticate_hash(hash).await.ok()?;
+        let holder = KeyHolder { company: caller.company.id, is_admin: caller.key.may(Scope::Admin) };
+        caller.key.may(Scope::Read).then_some(holder)
     }
 
     /// Returns when the server begins to shut down. An answer that goes on and on has to end then, or the shutdown would
@@ -183,6 +240,11 @@ impl Inside {
         let expected = self.state.settings.admin_token.as_ref();
         expected.is_some_and(|expected| bool::from(given.as_bytes().ct_eq(expected.expose().as_bytes())))
     }
+}
+
+/// What was sent to somebody, whole.
+fn is_content(path: &str) -> bool {
+    path.split('/').any(|step| matches!(step, "content" | "attachments"))
 }
 
 /// Whether the request came from a program on this machine that no web page and no proxy speaks through: whom the

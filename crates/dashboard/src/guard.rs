@@ -1,24 +1,27 @@
 //! In front of every page: who may see it, whether a form is really ours, and the headers that keep browsers strict.
 //!
-//! With an admin token people log in with it. Without one the pages answer to this machine alone, by the rules the API
+//! With an admin token people log in: the operator with it, a company's people with an API key of theirs, which shows
+//! them their company alone. A key without the scope `admin` only looks, and sees no address whole. Without an admin token the pages answer to this machine alone, by the rules the API
 //! has for the operator.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use api::Peer;
-use api::inside::is_local;
+use api::inside::{KeyHolder, is_local};
 use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
+use model::{CompanyId, Timestamp};
 use tokio::time::timeout;
 
 use crate::fields::Fields;
 use crate::layout;
 use crate::links::with_query;
+use crate::sessions::Proof;
 use crate::state::Ui;
 
 pub const COOKIE: &str = "posthaste_session";
@@ -32,9 +35,42 @@ const FORM_TIMEOUT: Duration = Duration::from_secs(20);
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; frame-src 'self'; \
                       connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
+/// What a person may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Operator,
+    /// Everything of one company, apart from its keys and limits.
+    Member(CompanyId),
+    /// Looks at one company, with addresses masked and without content.
+    Reader(CompanyId),
+}
+
+impl Role {
+    fn of(holder: KeyHolder) -> Self {
+        if holder.is_admin { Self::Member(holder.company) } else { Self::Reader(holder.company) }
+    }
+
+    /// The one company whose pages open; `None` for all of them.
+    pub fn only_company(self) -> Option<CompanyId> {
+        match self {
+            Self::Operator => None,
+            Self::Member(company) | Self::Reader(company) => Some(company),
+        }
+    }
+
+    pub fn is_operator(self) -> bool {
+        self == Self::Operator
+    }
+
+    pub fn may_act(self) -> bool {
+        !matches!(self, Self::Reader(_))
+    }
+}
+
 /// The person at the other end, let in.
 #[derive(Debug, Clone)]
 pub struct Visitor {
+    pub role: Role,
     /// What its forms must carry.
     pub form_token: String,
     pub session: Option<String>,
@@ -85,17 +121,20 @@ async fn let_in(ui: &Ui, mut request: Request) -> Result<Request, Box<Response>>
              localhost and not through a proxy. Set admin_token to reach them from elsewhere.",
         ));
     }
-    let session = cookie(request.headers()).filter(|id| has_login && ui.sessions.is_open(id, now));
-    if has_login && session.is_none() && !is_open_to_all(request.uri().path()) {
+    let known = if has_login { known(ui, cookie(request.headers()), now).await } else { None };
+    if has_login && known.is_none() && !is_open_to_all(request.uri().path()) {
         return Err(Box::new(to_login(&request)));
     }
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+    let (session, role) = known.map_or((None, Role::Operator), |(session, role)| (Some(session), role));
+    keep_to_role(ui, role, &request)?;
+    if !is_reading(request.method()) {
         let (fields, rest) = ours(ui, session.as_deref(), request).await?;
         request = rest;
         request.extensions_mut().insert(fields);
     }
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
     let visitor = Visitor {
+        role,
         form_token: ui.sessions.form_token(session.as_deref()),
         host: host.to_owned(),
         session,
@@ -103,6 +142,51 @@ async fn let_in(ui: &Ui, mut request: Request) -> Result<Request, Box<Response>>
     };
     request.extensions_mut().insert(visitor);
     Ok(request)
+}
+
+/// The open session this cookie names, and what it allows now: a key may have been revoked since.
+async fn known(ui: &Ui, id: Option<String>, now: Timestamp) -> Option<(String, Role)> {
+    let id = id?;
+    let role = match ui.sessions.proof(&id, now)? {
+        Proof::AdminToken => Role::Operator,
+        Proof::Key(hash) => Role::of(ui.inside.key_holder_by_hash(hash).await?),
+    };
+    Some((id, role))
+}
+
+/// A company's people have the pages of their company, and readers have no forms. That the company is theirs is seen to
+/// where it is looked up (`visit`).
+fn keep_to_role(ui: &Ui, role: Role, request: &Request) -> Result<(), Box<Response>> {
+    let Some(company) = role.only_company() else {
+        return Ok(());
+    };
+    let path = request.uri().path();
+    let steps: Vec<&str> = path.split('/').skip(1).collect();
+    let is_anybodys = is_open_to_all(path) || matches!(steps.as_slice(), ["ui", "go" | "logout"]);
+    match steps.as_slice() {
+        ["ui"] => Err(Box::new(Redirect::to(&format!("/ui/c/{company}")).into_response())),
+        ["ui", "c", _, "settings", ..] => Err(only_operator(ui)),
+        ["ui", "c", ..] if role.may_act() || is_reading(request.method()) => Ok(()),
+        ["ui", "c", ..] => Err(refuse(
+            ui,
+            "You may only look",
+            "The key you logged in with has no admin scope. Log in with one that has it to change something.",
+        )),
+        _ if is_anybodys => Ok(()),
+        _ => Err(only_operator(ui)),
+    }
+}
+
+fn only_operator(ui: &Ui) -> Box<Response> {
+    refuse(
+        ui,
+        "Only for the operator",
+        "This page is for whoever runs this server. Log in with the admin token to see it.",
+    )
+}
+
+fn is_reading(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
 }
 
 /// What is there before a login; nothing in it is anybody's.

@@ -158,16 +158,19 @@ fn side(visit: &Visit, place: Option<&Place>, tab: Tab, is_live: bool) -> Markup
                         (line(&place.path("/recipients"), "Recipients", Tab::Recipients))
                         (line(&place.path("/entities"), "Entities", Tab::Entities))
                         (line(&place.path("/alerts"), "Alerts", Tab::Alerts))
-                        (line(&place.path("/settings"), "Keys and state", Tab::Settings))
+                        @if visit.is_operator() { (line(&place.path("/settings"), "Keys and state", Tab::Settings)) }
                     }
                 }
                 ul.server aria-label="Server" {
-                    (line("/ui", "Server", Tab::Server))
-                    (line("/ui/providers", "Providers", Tab::Providers))
-                    (line("/ui/companies", "Companies", Tab::Companies))
+                    @if visit.is_operator() {
+                        (line("/ui", "Server", Tab::Server))
+                        (line("/ui/providers", "Providers", Tab::Providers))
+                        (line("/ui/companies", "Companies", Tab::Companies))
+                    }
                     li { a href="/docs" { "API" } }
                 }
             }
+            @if !visit.may_act() { p.soft.role { "You look only; addresses are masked." } }
             @if visit.visitor.session.is_some() {
                 form.logout method="post" action="/ui/logout" {
                     (form_token(visit))

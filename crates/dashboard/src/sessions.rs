@@ -19,10 +19,23 @@ const TRIES_PER_MINUTE: u32 = 5;
 /// Addresses that are counted. When all are busy, new ones wait: they are part of an attack.
 const ADDRESSES_MAX: usize = 4096;
 
+/// What a session was opened with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proof {
+    AdminToken,
+    /// The hash of an API key; the key is asked about again at every request.
+    Key([u8; 32]),
+}
+
+struct Session {
+    proof: Proof,
+    ends_at: Timestamp,
+}
+
 /// The sessions. What is kept is a hash, so that a look into the memory gives no session away.
 pub struct Sessions {
     secret: [u8; 32],
-    open: Mutex<HashMap<[u8; 32], Timestamp>>,
+    open: Mutex<HashMap<[u8; 32], Session>>,
 }
 
 impl Default for Sessions {
@@ -33,21 +46,26 @@ impl Default for Sessions {
 
 impl Sessions {
     /// Opens a session and returns its id, for the cookie.
-    pub fn open(&self, now: Timestamp) -> String {
+    pub fn open(&self, proof: Proof, now: Timestamp) -> String {
         let id = hex(&random());
         let mut open = lock(&self.open);
-        open.retain(|_, ends_at| *ends_at > now);
+        open.retain(|_, session| session.ends_at > now);
         if open.len() >= SESSIONS_MAX
-            && let Some(first) = open.iter().min_by_key(|(_, ends_at)| **ends_at).map(|(hash, _)| *hash)
+            && let Some(first) = open.iter().min_by_key(|(_, session)| session.ends_at).map(|(hash, _)| *hash)
         {
             open.remove(&first);
         }
-        open.insert(hash(&id), now.plus(SESSION_AGE_MAX));
+        open.insert(hash(&id), Session { proof, ends_at: now.plus(SESSION_AGE_MAX) });
         id
     }
 
+    /// What an open session was opened with.
+    pub fn proof(&self, id: &str, now: Timestamp) -> Option<Proof> {
+        lock(&self.open).get(&hash(id)).filter(|session| session.ends_at > now).map(|session| session.proof)
+    }
+
     pub fn is_open(&self, id: &str, now: Timestamp) -> bool {
-        lock(&self.open).get(&hash(id)).is_some_and(|ends_at| *ends_at > now)
+        self.proof(id, now).is_some()
     }
 
     pub fn close(&self, id: &str) {
@@ -131,7 +149,7 @@ mod tests {
     #[test]
     fn a_session_ends() {
         let sessions = Sessions::default();
-        let id = sessions.open(START);
+        let id = sessions.open(Proof::AdminToken, START);
         assert_eq!(id.len(), 64, "256 bits");
         assert!(sessions.is_open(&id, at_secs(12 * 3600 - 1)));
         assert!(!sessions.is_open(&id, at_secs(12 * 3600)));
@@ -143,8 +161,9 @@ mod tests {
     #[test]
     fn sessions_are_bounded_and_the_oldest_makes_room() {
         let sessions = Sessions::default();
-        let first = sessions.open(START);
-        let others: Vec<String> = (1..=SESSIONS_MAX as u64).map(|n| sessions.open(at_secs(n))).collect();
+        let first = sessions.open(Proof::AdminToken, START);
+        let others: Vec<String> =
+            (1..=SESSIONS_MAX as u64).map(|n| sessions.open(Proof::AdminToken, at_secs(n))).collect();
         let now = at_secs(SESSIONS_MAX as u64);
         assert!(!sessions.is_open(&first, now));
         assert!(others.iter().all(|id| sessions.is_open(id, now)));

@@ -5,9 +5,9 @@ use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
 use axum::response::Response;
 use model::{CompanyId, Timestamp};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::guard::Visitor;
+use crate::guard::{Role, Visitor};
 use crate::links::step;
 use crate::state::Ui;
 use crate::{layout, pages};
@@ -37,6 +37,8 @@ impl Place {
     }
 }
 
+const OPERATORS: &str = "This is for whoever runs this server.";
+
 /// What all pages share.
 pub struct Visit {
     pub ui: Ui,
@@ -46,12 +48,47 @@ pub struct Visit {
 }
 
 impl Visit {
+    /// A call of the operator's; nobody else gets an answer.
     pub async fn get(&self, path: &str) -> Answer {
-        self.ui.inside.get(Behalf::Operator, path).await
+        if self.is_operator() {
+            self.ui.inside.get(Behalf::Operator, path).await
+        } else {
+            Answer::forbidden(OPERATORS)
+        }
     }
 
     pub async fn post(&self, path: &str, body: &Value) -> Answer {
-        self.ui.inside.post(Behalf::Operator, path, body).await
+        if self.is_operator() {
+            self.ui.inside.post(Behalf::Operator, path, body).await
+        } else {
+            Answer::forbidden(OPERATORS)
+        }
+    }
+
+    pub fn is_operator(&self) -> bool {
+        self.visitor.role.is_operator()
+    }
+
+    /// Whether this person may change anything.
+    pub fn may_act(&self) -> bool {
+        self.visitor.role.may_act()
+    }
+}
+
+/// The companies this person may see.
+async fn companies(ui: &Ui, role: Role) -> Answer {
+    match role.only_company() {
+        None => ui.inside.get(Behalf::Operator, "/v1/admin/companies").await,
+        Some(own) => {
+            let mut answer = ui.inside.get(Behalf::Operator, &format!("/v1/admin/companies/{own}")).await;
+            if matches!(role, Role::Reader(_)) {
+                answer = answer.masked();
+            }
+            if answer.is_fine() {
+                answer.body = json!({ "data": [answer.body] });
+            }
+            answer
+        }
     }
 }
 
@@ -60,7 +97,7 @@ impl FromRequestParts<Ui> for Visit {
 
     async fn from_request_parts(parts: &mut Parts, ui: &Ui) -> Result<Self, Response> {
         let visitor = Visitor::from_request_parts(parts, ui).await.map_err(pages::broken)?;
-        let answer = ui.inside.get(Behalf::Operator, "/v1/admin/companies").await;
+        let answer = companies(ui, visitor.role).await;
         if !answer.is_fine() {
             let main = layout::problem(&answer);
             return Err(layout::bare(&ui.assets, answer.status, "Not now", &main));
@@ -79,16 +116,28 @@ pub struct At {
 }
 
 impl At {
+    fn behalf(&self) -> Behalf {
+        match self.visit.visitor.role {
+            Role::Reader(_) => Behalf::Reader(self.place.id),
+            Role::Operator | Role::Member(_) => Behalf::Company(self.place.id),
+        }
+    }
+
     pub async fn get(&self, path: &str) -> Answer {
-        self.visit.ui.inside.get(Behalf::Company(self.place.id), path).await
+        self.visit.ui.inside.get(self.behalf(), path).await
     }
 
     pub async fn post(&self, path: &str, body: &Value) -> Answer {
-        self.visit.ui.inside.post(Behalf::Company(self.place.id), path, body).await
+        self.visit.ui.inside.post(self.behalf(), path, body).await
+    }
+
+    /// A post that counts once, however often it is made with this idempotency key.
+    pub async fn post_once(&self, path: &str, body: &Value, key: &str) -> Answer {
+        self.visit.ui.inside.post_once(self.behalf(), path, body, key).await
     }
 
     pub async fn delete(&self, path: &str) -> Answer {
-        self.visit.ui.inside.delete(Behalf::Company(self.place.id), path).await
+        self.visit.ui.inside.delete(self.behalf(), path).await
     }
 }
 

@@ -39,11 +39,11 @@ pub async fn list(at: At, Query(query): Query) -> Response {
             @if groups.is_empty() {
                 p.empty { "None. That is how it should be." }
             } @else {
-                ul.cards { @for group in &groups { li data-key=(group.code) { (group_card(&path, group, code)) } } }
-                (narrowing(&path, &query))
+                ul.cards { @for group in &groups { li data-key=(group.code) { (group_card(&at, &path, group, code)) } } }
+                (narrowing(&at, &path, &query))
                 @if rows(&answer).is_empty() { p.empty { "None of them matches." } }
                 @else {
-                    (selection(&path))
+                    @if at.visit.may_act() { (selection(&path)) }
                     (table(&at, rows(&answer)))
                     (pager(&answer, &path, &asked))
                 }
@@ -55,7 +55,7 @@ pub async fn list(at: At, Query(query): Query) -> Response {
 }
 
 /// By code and address, and what to do with all that match.
-fn narrowing(path: &str, query: &Fields) -> Markup {
+fn narrowing(at: &At, path: &str, query: &Fields) -> Markup {
     let narrowed = query.pick(&["code", "to"]);
     html! {
         form.inline method="get" action=(path) {
@@ -66,7 +66,9 @@ fn narrowing(path: &str, query: &Fields) -> Markup {
             }
             button type="submit" { "Filter" }
             @if !narrowed.is_empty() {
-                a.button href=(with_query(&format!("{path}/replay"), &narrowed)) { "Replay all that match…" }
+                @if at.visit.may_act() {
+                    a.button href=(with_query(&format!("{path}/replay"), &narrowed)) { "Replay all that match…" }
+                }
                 a.button.plain href=(path) { "Show all" }
             }
         }
@@ -112,13 +114,13 @@ async fn matched(at: &At, code: &str) -> Option<u64> {
     answer.body["matched"].as_u64()
 }
 
-fn group_card(path: &str, group: &Group, chosen: Option<&str>) -> Markup {
+fn group_card(at: &At, path: &str, group: &Group, chosen: Option<&str>) -> Markup {
     let pairs = [("code", group.code.as_str())];
     html! {
         div.card.chosen[chosen == Some(group.code.as_str())] {
             div.headline { a href=(with_query(path, &pairs)) { code { (group.code) } } strong.number { (group.matched) } }
             p.soft { (words::hint(&group.code, &group.category)) }
-            p { a.button href=(with_query(&format!("{path}/replay"), &pairs)) { "Replay…" } }
+            @if at.visit.may_act() { p { a.button href=(with_query(&format!("{path}/replay"), &pairs)) { "Replay…" } } }
         }
     }
 }
@@ -140,7 +142,7 @@ fn row(at: &At, letter: &Value) -> Markup {
     let id = text(letter, "outboxId");
     html! {
         tr data-key=(id) {
-            td.box { input type="checkbox" name="id" value=(id) form="selected" aria-label={ "Select " (text(data, "subject")) }; }
+            td.box { @if at.visit.may_act() { input type="checkbox" name="id" value=(id) form="selected" aria-label={ "Select " (text(data, "subject")) }; } }
             td.code { code { (text(letter, "lastFailureCode")) } }
             td.to { (text(data, "to")) }
             td.subject {
@@ -148,7 +150,7 @@ fn row(at: &At, letter: &Value) -> Markup {
                 span.reason.soft { (text(letter, "lastFailureReason")) }
             }
             td.when { @if let Some(time) = words::time(&letter["movedToDLQAt"]) { (moment(time, at.visit.now)) } }
-            td.act {
+            td.act { @if at.visit.may_act() {
                 details.confirm {
                     summary.button.plain { "Drop" }
                     form method="post" action=(at.place.path("/dead-letters/drop")) {
@@ -158,7 +160,7 @@ fn row(at: &At, letter: &Value) -> Markup {
                         button type="submit" { "Yes, drop it" }
                     }
                 }
-            }
+            } }
         }
     }
 }

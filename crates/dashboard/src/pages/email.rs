@@ -184,6 +184,9 @@ fn actions(at: &At, status: Status, email: &Value, providers: &[Value]) -> Marku
             }
         }
     };
+    if !at.visit.may_act() {
+        return html! {};
+    }
     html! {
         div.actions {
             @if status.is_waiting() {
@@ -196,7 +199,7 @@ fn actions(at: &At, status: Status, email: &Value, providers: &[Value]) -> Marku
                 (ask("cancel", "Cancel", "It will not be sent. This cannot be undone.", "Yes, cancel it"))
             }
             @if status.is_final() && status != Status::Invalid { (copies::resend_button(at, email)) }
-            @if status.is_final() && email["captured"] == true { (copies::release_button(at, email, providers)) }
+            @if status.is_final() && email["captured"] == true && at.visit.is_operator() { (copies::release_button(at, email, providers)) }
         }
     }
 }

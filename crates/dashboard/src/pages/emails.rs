@@ -262,7 +262,13 @@ fn tells_failure(status: Status) -> bool {
 pub async fn lesson(at: &At) -> Markup {
     let keys = at.visit.get(&at.place.admin_path("/keys")).await;
     let usable = rows(&keys).iter().find(|key| key["revokedAt"].is_null());
-    let dev_key = at.visit.ui.settings.dev_key.as_ref().filter(|(company, _)| *company == at.place.name);
+    let dev_key = at
+        .visit
+        .ui
+        .settings
+        .dev_key
+        .as_ref()
+        .filter(|(company, _)| *company == at.place.name && at.visit.is_operator());
     let key = match (dev_key, usable) {
         (Some((_, key)), _) => key.expose().clone(),
         (None, Some(key)) => format!("{}…", text(key, "prefix")),
@@ -287,8 +293,10 @@ pub async fn lesson(at: &At) -> Markup {
                 p.soft { "This line works as it is. What it sends appears here by itself." }
             } @else if usable.is_some() {
                 p.soft { "Put the whole key in place of " code { (key) } "; it was shown when it was made." }
-            } @else {
+            } @else if at.visit.is_operator() {
                 p { a.button.main href=(at.place.path("/settings")) { "Make a key" } }
+            } @else {
+                p.soft { "Put a key with the scope " code { "send" } " in place of " code { (key) } "." }
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Logging in with the admin token, and out again.
+//! Logging in with the admin token or an API key, and out again.
 
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -8,7 +8,7 @@ use maud::html;
 use crate::fields::{Fields, Query};
 use crate::guard::{COOKIE, Visitor};
 use crate::layout;
-use crate::sessions::SESSION_AGE_MAX;
+use crate::sessions::{Proof, SESSION_AGE_MAX};
 use crate::state::Ui;
 
 pub async fn show(State(ui): State<Ui>, visitor: Visitor, Query(query): Query) -> Response {
@@ -26,12 +26,20 @@ pub async fn log_in(State(ui): State<Ui>, visitor: Visitor, fields: Fields) -> R
         let words = "Too many tries. Wait a minute.";
         return form(&ui, &visitor, &next, StatusCode::TOO_MANY_REQUESTS, Some(words));
     }
-    if !ui.inside.is_admin_token(fields.get("token").unwrap_or_default()) {
-        tracing::warn!("somebody tried to log in with a wrong admin token");
-        return form(&ui, &visitor, &next, StatusCode::UNAUTHORIZED, Some("This is not the admin token."));
-    }
-    let session = ui.sessions.open(now);
+    let Some(proof) = proof(&ui, fields.get("token").unwrap_or_default().trim()).await else {
+        tracing::warn!("somebody tried to log in with neither the admin token nor a key that may read");
+        let words = "This is neither the admin token nor an API key that may read.";
+        return form(&ui, &visitor, &next, StatusCode::UNAUTHORIZED, Some(words));
+    };
+    let session = ui.sessions.open(proof, now);
     with_cookie(&ui, Redirect::to(&next).into_response(), &session, SESSION_AGE_MAX.as_secs())
+}
+
+async fn proof(ui: &Ui, given: &str) -> Option<Proof> {
+    if ui.inside.is_admin_token(given) {
+        return Some(Proof::AdminToken);
+    }
+    ui.inside.key_holder(given).await.map(|(_, hash)| Proof::Key(hash))
 }
 
 pub async fn log_out(State(ui): State<Ui>, visitor: Visitor) -> Response {
@@ -48,11 +56,14 @@ fn form(ui: &Ui, visitor: &Visitor, next: &str, status: StatusCode, fault: Optio
         form.stack method="post" action="/ui/login" {
             input type="hidden" name="csrf" value=(visitor.form_token);
             input type="hidden" name="next" value=(next);
-            label for="token" { "Admin token" }
+            label for="token" { "Admin token or API key" }
             input #token type="password" name="token" required autocomplete="current-password" autofocus;
             button.main type="submit" { "Log in" }
         }
-        p.soft { "It is " code { "admin_token" } " in the configuration." }
+        p.soft {
+            "The token is " code { "admin_token" } " in the configuration and opens everything. A key opens its own company: with the scope "
+            code { "admin" } " to work in it, without to look, addresses masked."
+        }
     };
     layout::bare(&ui.assets, status, "Log in", &main)
 }

@@ -179,7 +179,7 @@ async fn message(at: &At, query: &Fields, id: EmailId) -> Markup {
         div.headline data-opened=(id) {
             h2 { (text(email, "subject")) }
             div.actions {
-                (release_button(at, email, rows(&providers)))
+                @if at.visit.is_operator() { (release_button(at, email, rows(&providers))) }
                 a.button href=(at.place.path(&format!("/emails/{id}"))) { "History" }
             }
         }

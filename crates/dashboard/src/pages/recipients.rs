@@ -30,7 +30,7 @@ pub async fn list(at: At, Query(query): Query) -> Response {
         section {
             h2 { "Suppressed" }
             p.soft { "No email is sent to these. Hard bounces and complaints put addresses here by themselves." }
-            (add_form(&at))
+            @if at.visit.may_act() { (add_form(&at)) }
             @if !suppressions.is_fine() { (problem(&suppressions)) }
             @else if rows(&suppressions).is_empty() { p.empty { "No address is suppressed." } }
             @else {
@@ -97,6 +97,9 @@ fn problem_table(at: &At, problems: &[Value]) -> Markup {
 }
 
 fn confirm(at: &At, action: &str, name: &str, address: &str, question: &str, yes: &str) -> Markup {
+    if !at.visit.may_act() {
+        return html! {};
+    }
     html! {
         details.confirm {
             summary.button.plain { (name) }

@@ -5,5 +5,6 @@ mod inside;
 mod live;
 mod mailbox;
 mod pages;
+mod roles;
 mod safety;
 mod world;

@@ -167,6 +167,44 @@ pub async fn filters_follow_the_email(store: &dyn Store) {
     assert_eq!(listed_ids(store, company, &of(Status::Sent)).await, [id]);
 }
 
+/// What waits and what is in flight is found by its status, whatever its route and whoever else waits; in pages, too.
+pub async fn what_is_under_way_is_found(store: &dyn Store) {
+    let (company, other) = (a_company(store, "acme").await, a_company(store, "other").await);
+    let of = |status| EmailFilter { status: Some(status), ..EmailFilter::default() };
+    let retried = attempted_of(store, company, super::stage::retry_at(at_secs(3_600))).await;
+    stored(store, an_email_at(company, START)).await;
+    stored(store, an_email_at(other, START)).await;
+    let in_flight = super::stage::claimed_ids(store, START, 2).await;
+    let mut waiting = Vec::new();
+    for (number, route) in ["b", "a", "", "a", "c"].into_iter().enumerate() {
+        let due_at = at_secs(60 * (10 - number as u64));
+        let email = |company| NewEmail {
+            route: route.to_owned(),
+            due_at,
+            ..an_email_at(company, at_millis(number as u64))
+        };
+        waiting.push(stored(store, email(company)).await);
+        stored(store, email(other)).await;
+    }
+    waiting.reverse();
+    assert_eq!(listed_ids(store, company, &of(Status::Enqueued)).await, waiting);
+    let one_by_one = listed(store, company, &of(Status::Enqueued), 1).await;
+    assert_eq!(one_by_one.iter().map(|email| email.id).collect::<Vec<_>>(), waiting, "one by one");
+    assert_eq!(listed_ids(store, company, &of(Status::RetryScheduled)).await, [retried]);
+    let mut processing = listed_ids(store, company, &of(Status::Processing)).await;
+    processing.extend(listed_ids(store, other, &of(Status::Processing)).await);
+    processing.sort();
+    assert_eq!(processing.len(), 2, "one of each company");
+    assert!(in_flight.iter().all(|id| processing.contains(id)));
+}
+
+/// An email that was tried once, with that verdict.
+async fn attempted_of(store: &dyn Store, company: CompanyId, verdict: model::Verdict) -> EmailId {
+    let id = stored(store, an_email_at(company, START)).await;
+    attempted(store, verdict, START).await;
+    id
+}
+
 /// The recipient filter takes the recipient's own id too.
 pub async fn the_recipient_filter_takes_either_id(store: &dyn Store) {
     let company = a_company(store, "acme").await;
