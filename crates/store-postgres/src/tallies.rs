@@ -6,6 +6,7 @@ use model::{CompanyId, EventKind, KeyMode};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 use store::record::damaged;
+use store::tallies::ENTITY_ROWS_LOOKED_AT_MAX;
 use store::{DayTally, EntityRecord, EntityTally, StoreError, Tallies};
 
 use crate::PostgresStore;
@@ -138,11 +139,13 @@ impl Tallies for PostgresStore {
     async fn entities(&self, company: CompanyId, limit: u32) -> Result<Vec<EntityRecord>, StoreError> {
         self.read(async {
             let rows = sqlx::query(
-                "SELECT entity_id, max(day) AS last_day FROM entity_tallies WHERE company_id = $1
-                 GROUP BY entity_id ORDER BY last_day DESC, entity_id LIMIT $2",
+                "SELECT entity_id, max(day) AS last_day FROM (
+                     SELECT entity_id, day FROM entity_tallies WHERE company_id = $1 ORDER BY day DESC LIMIT $3
+                 ) AS latest GROUP BY entity_id ORDER BY last_day DESC, entity_id LIMIT $2",
             )
             .bind(company.uuid())
             .bind(i64::from(limit))
+            .bind(i64::from(ENTITY_ROWS_LOOKED_AT_MAX))
             .fetch_all(&self.pool)
             .await?;
             let record = |row: &PgRow| Ok(EntityRecord { id: row.try_get(0)?, last_day: row.try_get(1)? });

@@ -91,9 +91,12 @@ fn values(company: CompanyId, filter: &DeadLetterFilter, before: i64) -> Vec<Val
     ]
 }
 
+/// First which ones, then all of them: after an outage there are tens of thousands to sort, and whole rows are wide.
 fn list(connection: &Connection, values: Vec<Value>, limit: u32) -> Result<Page<Email>, StoreError> {
     let sql = format!(
-        "SELECT {} FROM email_outbox INDEXED BY outbox_dead WHERE {MATCHING} ORDER BY seq DESC LIMIT {}",
+        "SELECT {} FROM email_outbox WHERE seq IN (
+             SELECT seq FROM email_outbox INDEXED BY outbox_dead WHERE {MATCHING} ORDER BY seq DESC LIMIT {}
+         ) ORDER BY seq DESC",
         row::COLUMNS,
         u64::from(limit) + 1
     );

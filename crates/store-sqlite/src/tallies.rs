@@ -8,7 +8,7 @@ use model::company::KeyMode;
 use model::{CompanyId, Event, EventKind, Timestamp};
 use rusqlite::{Connection, Row};
 use store::record::damaged;
-use store::tallies::{TALLIED, day_of};
+use store::tallies::{ENTITY_ROWS_LOOKED_AT_MAX, TALLIED, day_of};
 use store::{DayTally, EntityRecord, EntityTally, StoreError, Tallies};
 
 use crate::SqliteStore;
@@ -205,10 +205,11 @@ impl Tallies for SqliteStore {
             let record = |row: &Row<'_>| Ok(EntityRecord { id: row.get(0)?, last_day: row.get(1)? });
             connection
                 .prepare_cached(
-                    "SELECT entity_id, max(day) AS last_day FROM entity_tallies WHERE company_id = ?1
-                     GROUP BY entity_id ORDER BY last_day DESC, entity_id LIMIT ?2",
+                    "SELECT entity_id, max(day) AS last_day FROM (
+                         SELECT entity_id, day FROM entity_tallies WHERE company_id = ?1 ORDER BY day DESC LIMIT ?3
+                     ) GROUP BY entity_id ORDER BY last_day DESC, entity_id LIMIT ?2",
                 )?
-                .query_map((company.to_string(), limit), record)?
+                .query_map((company.to_string(), limit, ENTITY_ROWS_LOOKED_AT_MAX), record)?
                 .collect()
         };
         self.reader.run(move |connection| read(connection).map_err(from_sqlite)).await

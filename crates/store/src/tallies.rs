@@ -22,6 +22,10 @@ pub const TALLIED: [EventKind; 12] = [
     EventKind::Cancelled,
 ];
 
+/// How many counts `entities` looks at, the latest first. A company whose entities are orders has hundreds of thousands;
+/// those of a page are among the first hundreds.
+pub const ENTITY_ROWS_LOOKED_AT_MAX: u32 = 20_000;
+
 #[async_trait]
 pub trait Tallies: Send + Sync {
     /// Adds up what was noted since the last time, at most `limit` notes. Returns how many there were; call again while
@@ -55,7 +59,8 @@ pub trait Tallies: Send + Sync {
         since_day: i64,
     ) -> Result<Vec<DayTally>, StoreError>;
 
-    /// The entities that emails were about lately, the latest first.
+    /// The entities that emails were about lately, the latest first. Of a company with very many, older ones may be
+    /// missing.
     async fn entities(&self, company: CompanyId, limit: u32) -> Result<Vec<EntityRecord>, StoreError>;
 }
 

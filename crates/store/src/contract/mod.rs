@@ -195,6 +195,7 @@ macro_rules! store_contract {
                 the_address_filter_ignores_case,
                 pages_give_each_email_once,
                 pages_split_a_millisecond,
+                what_is_under_way_is_found,
                 pages_stand_still_while_emails_arrive,
                 a_garbage_cursor_does_no_harm,
             ] racing []
