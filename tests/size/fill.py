@@ -288,8 +288,7 @@ def emails(sink, count, event_count, now, companies):
             for table, (columns, rows) in tables.items():
                 sink.write(table, columns, rows)
                 rows.clear()
-            print(f"\r{number + 1} emails, {written} events", end="", flush=True)
-    print()
+    print(f"{count} emails, {written} events")
 
 
 def people(sink, count, now, companies):
