@@ -29,7 +29,8 @@
   };
 
   // One tree becomes the other with as few changes as its keys allow.
-  const keyOf = (node) => (node.nodeType === 1 ? node.dataset.key || node.id : '') || '';
+  // By attribute: a form with a field called "id" would give that field for its id.
+  const keyOf = (node) => (node.nodeType === 1 ? node.getAttribute('data-key') || node.getAttribute('id') : '') || '';
   const isSame = (a, b) => a.nodeType === b.nodeType && a.nodeName === b.nodeName && keyOf(a) === keyOf(b);
   const morph = (from, to) => {
     if (from.isEqualNode(to)) return;
@@ -56,7 +57,7 @@
         morph(match, next);
       } else {
         const made = from.insertBefore(document.importNode(next, true), at);
-        if (next.nodeType === 1 && next.dataset.key) fresh(made);
+        if (next.nodeType === 1 && next.hasAttribute('data-key')) fresh(made);
       }
     }
     while (at) { const next = at.nextSibling; at.remove(); at = next; }

@@ -39,7 +39,9 @@ fn line(attempt: &Attempt, now: Timestamp) -> Markup {
     let next = attempt
         .ended_at
         .zip(attempt.backoff_ms)
-        .map(|(ended_at, backoff)| ended_at.plus(std::time::Duration::from_millis(backoff)));
+        .map(|(ended_at, backoff)| ended_at.plus(std::time::Duration::from_millis(backoff)))
+        // Said while it is still to come; after it the next attempt speaks for itself.
+        .filter(|next| *next > now);
     let (mood, word) = match attempt.ended_as {
         Some(kind) => (words::event_mood(kind), words::event(kind)),
         None => ("working", "Under way"),
