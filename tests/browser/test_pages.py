@@ -33,7 +33,7 @@ def test_overview(server, person):
 def test_overview_of_the_server(server, person):
     page = person.open(server, "/ui")
     person.look_around("server")
-    page.click(f"a.card:has-text('{COMPANY}')")
+    page.click(f".card a:has-text('{COMPANY}')")
     assert page.url == server.url + HERE
     page.goto(server.url + "/")
     assert page.url == server.url + "/ui"

@@ -65,6 +65,7 @@ pub const PAGE_MAX: u64 = 100;
 pub const PAGE_DEFAULT: u64 = 25;
 pub const CURSOR_LENGTH_MAX: usize = 512;
 pub const REPLAY_IDS_MAX: usize = 1000;
+pub const REPLAY_LIMIT_MAX: u64 = 1_000_000;
 pub const SUPPRESSIONS_MAX: usize = 1000;
 /// Days that a summary may look back.
 pub const SUMMARY_DAYS_MAX: u64 = 365;

@@ -184,7 +184,7 @@ fn side(visit: &Visit, place: Option<&Place>, tab: Tab, is_live: bool) -> Markup
 fn picker(visit: &Visit, place: Option<&Place>) -> Markup {
     html! {
         @if !visit.companies.is_empty() && visit.companies.len() <= PICKER_MAX {
-            form.picker method="get" action="/ui/go" {
+            form.picker method="get" action="/ui/go" autocomplete="off" {
                 label for="company" { "Company" }
                 div.joined {
                     select #company name="company" data-go {

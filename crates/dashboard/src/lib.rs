@@ -85,6 +85,6 @@ fn of_a_company() -> Router<Ui> {
         .route("/ui/c/{company}/settings", get(companies::show))
         .route("/ui/c/{company}/settings/switch", post(companies::switch))
         .route("/ui/c/{company}/settings/resume", post(companies::resume))
-        .route("/ui/c/{company}/settings/keys", post(companies::add_key))
+        .route("/ui/c/{company}/settings/keys", get(companies::back).post(companies::add_key))
         .route("/ui/c/{company}/settings/keys/revoke", post(companies::revoke_key))
 }

@@ -23,17 +23,21 @@ pub async fn count(
 }
 
 /// Replays the dead letters that match and failed before now, so that one that fails again at once is not
-/// taken twice. Fewer are replayed than matched when somebody else was first or the time was up: call again.
+/// taken twice. Fewer are replayed than matched when somebody else was first, the limit was reached or the time was up:
+/// call again.
 pub async fn replay(
     gateway: &Gateway,
     company: CompanyId,
     filter: DeadLetterFilter,
+    limit: Option<u32>,
 ) -> Result<ReplayCount, StoreError> {
     let mut steps = Steps::begin(gateway, filter);
     let started = Instant::now();
     let mut total = count(gateway, company, &steps.filter).await?;
+    let room = |replayed: u64| limit.map_or(CHUNK.into(), |limit| u64::from(limit).saturating_sub(replayed));
     while started.elapsed() < PATIENCE
-        && let Some(replayed) = steps.next(gateway, company).await?
+        && let Ok(chunk @ 1..) = u32::try_from(room(total.replayed)).map(|room| room.min(CHUNK))
+        && let Some(replayed) = steps.step(gateway, company, chunk).await?
     {
         total.replayed += replayed;
     }
@@ -59,10 +63,19 @@ impl Steps {
 
     /// One short transaction, and how many it replayed; `None` when all were seen.
     pub async fn next(&mut self, gateway: &Gateway, company: CompanyId) -> Result<Option<u64>, StoreError> {
+        self.step(gateway, company, CHUNK).await
+    }
+
+    async fn step(
+        &mut self,
+        gateway: &Gateway,
+        company: CompanyId,
+        chunk: u32,
+    ) -> Result<Option<u64>, StoreError> {
         if self.is_done {
             return Ok(None);
         }
-        let page = gateway.store.dead_letters(company, &self.filter, self.after.as_ref(), CHUNK).await?;
+        let page = gateway.store.dead_letters(company, &self.filter, self.after.as_ref(), chunk).await?;
         let ids = page.items.iter().map(|email| email.id).collect();
         let replayed = replay_chunk(gateway, company, &self.filter, ids, self.now).await?;
         self.is_done = page.next.is_none();

@@ -19,12 +19,12 @@ use crate::body;
 use crate::error::Problem;
 use crate::form::{At, Faults, Form};
 use crate::json as json_body;
-use crate::limits::{ID_LENGTH_MAX, REPLAY_IDS_MAX, SMALL_BODY_BYTES_MAX};
+use crate::limits::{ID_LENGTH_MAX, REPLAY_IDS_MAX, REPLAY_LIMIT_MAX, SMALL_BODY_BYTES_MAX};
 use crate::state::ApiState;
 
 pub const PARAMETERS: &[&str] = &["code", "category", "to", "recipient", "since", "until", "cursor", "limit"];
 pub const FILTERS: &[&str] = &["code", "category", "to", "recipient", "since", "until"];
-pub const REPLAY_FIELDS: &[&str] = &["ids", "filter", "dryRun"];
+pub const REPLAY_FIELDS: &[&str] = &["ids", "filter", "dryRun", "limit"];
 
 pub async fn list(State(state): State<ApiState>, client: Client, uri: Uri) -> Result<Response, Problem> {
     let gateway = &state.desk.gateway;
@@ -50,7 +50,7 @@ pub async fn replay(
         if order.dry_run {
             replay::count(&gateway, company, &order.filter).await
         } else {
-            replay::replay(&gateway, company, order.filter).await
+            replay::replay(&gateway, company, order.filter, order.limit).await
         }
     })
     .await?;
@@ -78,6 +78,8 @@ pub async fn remove(
 struct Order {
     filter: DeadLetterFilter,
     dry_run: bool,
+    /// No more than these at once.
+    limit: Option<u32>,
 }
 
 fn read_order(body: Value) -> Result<Order, Problem> {
@@ -98,6 +100,7 @@ fn read_order_form(mut form: Form<'_>) -> Option<Order> {
     }
     let ids = ids(&mut form);
     let dry_run = form.flag("dryRun").unwrap_or(false);
+    let limit = form.whole("limit", 1..=REPLAY_LIMIT_MAX).and_then(|limit| u32::try_from(limit).ok());
     let root = At::Root;
     let filter = match form.take("filter") {
         None => DeadLetterFilter::default(),
@@ -109,7 +112,7 @@ fn read_order_form(mut form: Form<'_>) -> Option<Order> {
         }
     };
     form.finish();
-    Some(Order { filter: DeadLetterFilter { ids: has_ids.then_some(ids), ..filter }, dry_run })
+    Some(Order { filter: DeadLetterFilter { ids: has_ids.then_some(ids), ..filter }, dry_run, limit })
 }
 
 fn ids(form: &mut Form<'_>) -> Vec<EmailId> {

@@ -71,7 +71,14 @@ async fn dead_letters_are_replayed_by_id_and_by_filter() {
         replay(&world, json!({ "filter": { "code": "OTHER" } })).await,
         json!({ "matched": 0, "replayed": 0 })
     );
-    assert_eq!(replay(&world, json!({ "filter": {} })).await, json!({ "matched": 3, "replayed": 3 }));
+    assert_eq!(
+        replay(&world, json!({ "filter": {}, "limit": 1 })).await,
+        json!({ "matched": 3, "replayed": 1 })
+    );
+    assert_eq!(
+        replay(&world, json!({ "filter": {}, "limit": 9 })).await,
+        json!({ "matched": 2, "replayed": 2 })
+    );
     assert_eq!(replay(&world, json!({ "filter": {} })).await, json!({ "matched": 0, "replayed": 0 }));
 }
 

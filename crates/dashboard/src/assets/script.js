@@ -17,6 +17,9 @@
 
   // On a phone the pages are in one line that may be longer than the screen.
   document.addEventListener('DOMContentLoaded', () => {
+    // A long replay goes on by itself, slowly enough to be stopped.
+    const goOn = document.querySelector('form[data-go-on]');
+    if (goOn) setTimeout(() => goOn.requestSubmit(), 700);
     const here = document.querySelector('.side nav [aria-current]');
     const line = here && here.closest('nav');
     if (line) line.scrollLeft = here.offsetLeft - (line.clientWidth - here.offsetWidth) / 2;

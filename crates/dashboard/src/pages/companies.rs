@@ -204,6 +204,11 @@ pub async fn resume(at: At) -> Response {
     ended(&at, &answer, "resumed")
 }
 
+/// The page that shows a new key has the form's address; who asks for it again gets to the keys.
+pub async fn back(at: At) -> Response {
+    Redirect::to(&at.place.path("/settings")).into_response()
+}
+
 pub async fn add_key(at: At, fields: Fields) -> Response {
     let mut body = json!({ "mode": fields.get("mode").unwrap_or("test"), "scopes": fields.all("scope") });
     if let Some(label) = fields.get("label") {

@@ -13,6 +13,8 @@ use crate::links::with_query;
 use crate::visit::At;
 use crate::words;
 
+/// Replayed at once; then the page says how far it is.
+const STEP: u64 = 5_000;
 /// Codes that are counted, those of the newest dead letters.
 const GROUPS_MAX: usize = 12;
 const DAY_MILLIS: u64 = 24 * 3600 * 1000;
@@ -228,17 +230,43 @@ pub async fn ask(at: At, Query(query): Query) -> Response {
 
 pub async fn replay(at: At, fields: Fields) -> Response {
     let path = at.place.path("/dead-letters");
-    let Some(order) = meant(&fields) else { return replay_what(&at) };
+    let Some(mut order) = meant(&fields) else { return replay_what(&at) };
+    let number = |name: &str| fields.get(name).and_then(|text| text.parse::<u64>().ok());
+    order["limit"] = number("step").unwrap_or(STEP).clamp(1, STEP).into();
     let answer = at.post("/v1/dlq/replay", &order).await;
     // A long replay goes on behind the answer; the page that follows counts down as it does.
     if answer.code() == "REQUEST_TIMEOUT" {
         return done(&path, "replaying");
     }
-    if answer.is_fine() {
-        done(&path, "replayed-all")
-    } else {
-        refused(&at, Tab::DeadLetters, &answer, &path)
+    if !answer.is_fine() {
+        return refused(&at, Tab::DeadLetters, &answer, &path);
     }
+    let count = |name: &str| answer.body[name].as_u64().unwrap_or(0);
+    let (replayed, left) = (count("replayed"), count("matched").saturating_sub(count("replayed")));
+    if left == 0 || replayed == 0 {
+        return done(&path, "replayed-all");
+    }
+    going_on(&at, &fields, number("so-far").unwrap_or(0).saturating_add(replayed), left)
+}
+
+/// How far a long replay is. The page asks for the next step by itself where scripts run, and can be stopped.
+fn going_on(at: &At, fields: &Fields, so_far: u64, left: u64) -> Response {
+    let path = at.place.path("/dead-letters");
+    let all = so_far.saturating_add(left);
+    let main = html! {
+        h1 { "Replaying" }
+        p role="status" { strong { (so_far) } " of " (words::count(all, "email")) " are back in the queue." }
+        progress max=(all) value=(so_far) aria-label="Replayed" {}
+        form method="post" action={ (path) "/replay" } data-go-on {
+            (form_token(&at.visit))
+            (carried(fields))
+            @if let Some(step) = fields.get("step") { input type="hidden" name="step" value=(step); }
+            input type="hidden" name="so-far" value=(so_far);
+            button.main type="submit" { "Go on" }
+            " " a.button.plain href=(path) { "Stop here" }
+        }
+    };
+    page(at, Tab::DeadLetters, "Replaying", &main)
 }
 
 pub async fn drop(at: At, fields: Fields) -> Response {

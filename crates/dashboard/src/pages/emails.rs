@@ -168,7 +168,7 @@ fn filters(path: &str, query: &Fields) -> Markup {
     let since = value("since");
     let is_exact = !since.is_empty() && !SPANS.iter().any(|(name, _, _)| *name == since);
     html! {
-        form.filters method="get" action=(path) {
+        form.filters method="get" action=(path) autocomplete="off" {
             div.field {
                 label for="status" { "Status" }
                 select #status name="status" data-submit {

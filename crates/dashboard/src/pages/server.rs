@@ -1,6 +1,8 @@
 //! The whole server at a glance: what waits, how the providers are, which companies there are.
 
+use api::inside::Behalf;
 use axum::response::{IntoResponse, Redirect, Response};
+use futures_util::future::join_all;
 use maud::{Markup, html};
 use std::time::Duration;
 
@@ -10,6 +12,9 @@ use crate::layout::{Tab, live_server_page, tile};
 use crate::visit::Visit;
 use crate::words;
 
+/// The others are on the page of companies.
+const COMPANIES_SHOWN_MAX: usize = 50;
+
 pub async fn show(visit: Visit, Query(query): Query) -> Response {
     let (metrics, providers) = tokio::join!(visit.get("/metrics"), visit.get("/v1/admin/providers"));
     let metrics = String::from_utf8_lossy(&metrics.bytes).into_owned();
@@ -18,7 +23,7 @@ pub async fn show(visit: Visit, Query(query): Query) -> Response {
         (notice(&query))
         div data-live="tiles" { (tiles(&metrics)) }
         section data-live="providers" { h2 { "Providers" } (providers::cards(rows(&providers), visit.now)) }
-        section { h2 { "Companies" } (companies(&visit)) }
+        section { h2 { "Companies" } (companies(&visit).await) }
     };
     live_server_page(&visit, Tab::Server, "Server", &main)
 }
@@ -56,7 +61,12 @@ pub fn gauge(metrics: &str, name: &str) -> Option<f64> {
     line.split_whitespace().next()?.parse().ok().filter(|value: &f64| value.is_finite())
 }
 
-fn companies(visit: &Visit) -> Markup {
+/// With a word at those that have dead letters: the first one is looked for, none is counted.
+async fn companies(visit: &Visit) -> Markup {
+    let shown = &visit.companies[..visit.companies.len().min(COMPANIES_SHOWN_MAX)];
+    let first_dead =
+        shown.iter().map(|place| visit.ui.inside.get(Behalf::Company(place.id), "/v1/dlq?limit=1"));
+    let first_dead = join_all(first_dead).await;
     html! {
         @if visit.companies.is_empty() {
             div.empty {
@@ -65,14 +75,17 @@ fn companies(visit: &Visit) -> Markup {
             }
         } @else {
             ul.cards {
-                @for place in visit.companies.iter().take(50) {
-                    li { a.card href=(place.path("")) {
-                        strong { (place.name) }
-                        span.soft { (super::companies::state(place)) }
+                @for (place, dead) in shown.iter().zip(&first_dead) {
+                    li { div.card {
+                        div.headline {
+                            a href=(place.path("")) { strong { (place.name) } }
+                            span.soft { (super::companies::state(place)) }
+                        }
+                        @if !rows(dead).is_empty() { p { a href=(place.path("/dead-letters")) { "Dead letters" } } }
                     } }
                 }
             }
-            @if visit.companies.len() > 50 { p { a href="/ui/companies" { "All " (visit.companies.len()) " companies" } } }
+            @if visit.companies.len() > COMPANIES_SHOWN_MAX { p { a href="/ui/companies" { "All " (visit.companies.len()) " companies" } } }
         }
     }
 }

@@ -339,6 +339,28 @@ async fn dead_letters_are_counted_replayed_and_dropped() {
     assert_eq!(world.status_of(&ids[1]).await, "ENQUEUED");
 }
 
+/// A replay of many goes on step by step, and the page says how far it is.
+#[tokio::test]
+async fn a_long_replay_shows_its_progress() {
+    let world = world().await;
+    for number in 0..3 {
+        world.email(json!({ "to": format!("rejected+{number}@posthaste.test") })).await;
+    }
+    world.work().await;
+    world.get("/ui").send().await.has(&["href=\"/ui/c/shop/dead-letters\">Dead letters"]);
+    let list = "/ui/c/shop/dead-letters";
+    let step = [("code", "CAPTURE_REJECTED"), ("step", "2")];
+    let first = world.submit(list, &format!("{list}/replay"), &step).await;
+    assert_eq!(first.status, 200);
+    first.has(&[
+        "<strong>2</strong> of 3 emails",
+        "<progress max=\"3\" value=\"2\"",
+        "name=\"so-far\" value=\"2\"",
+    ]);
+    let last = world.submit(list, &format!("{list}/replay"), &[&step[..], &[("so-far", "2")]].concat()).await;
+    assert_eq!(last.header("location"), format!("{list}?done=replayed-all"));
+}
+
 #[tokio::test]
 async fn dead_letters_are_picked_by_hand_or_by_address() {
     let world = world().await;

@@ -124,11 +124,14 @@ pub fn replay() -> Value {
     });
     let ids = json!({ "type": "array", "maxItems": limit::REPLAY_IDS_MAX, "items": id() });
     let dry_run = json!({ "type": ["boolean", "null"], "description": "Only count." });
-    let by_ids = object(json!({ "ids": ids, "filter": { "type": "null" }, "dryRun": dry_run }), &["ids"]);
-    let by_filter = object(
-        json!({ "filter": object(filter, &[]), "ids": { "type": "null" }, "dryRun": dry_run }),
-        &["filter"],
-    );
+    let most = json!({
+        "type": ["integer", "null"], "minimum": 1, "maximum": limit::REPLAY_LIMIT_MAX,
+        "description": "No more than these at once.",
+    });
+    let null = json!({ "type": "null" });
+    let by_ids = json!({ "ids": ids, "filter": null, "dryRun": dry_run, "limit": most });
+    let by_filter = json!({ "filter": object(filter, &[]), "ids": null, "dryRun": dry_run, "limit": most });
+    let (by_ids, by_filter) = (object(by_ids, &["ids"]), object(by_filter, &["filter"]));
     json!({ "oneOf": [by_ids, by_filter] })
 }
 
