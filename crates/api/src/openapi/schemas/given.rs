@@ -128,9 +128,9 @@ pub fn replay() -> Value {
         "type": ["integer", "null"], "minimum": 1, "maximum": limit::REPLAY_LIMIT_MAX,
         "description": "No more than these at once.",
     });
-    let null = json!({ "type": "null" });
-    let by_ids = json!({ "ids": ids, "filter": null, "dryRun": dry_run, "limit": most });
-    let by_filter = json!({ "filter": object(filter, &[]), "ids": null, "dryRun": dry_run, "limit": most });
+    let absent = json!({ "type": "null" });
+    let by_ids = json!({ "ids": ids, "filter": absent, "dryRun": dry_run, "limit": most });
+    let by_filter = json!({ "filter": object(filter, &[]), "ids": absent, "dryRun": dry_run, "limit": most });
     let (by_ids, by_filter) = (object(by_ids, &["ids"]), object(by_filter, &["filter"]));
     json!({ "oneOf": [by_ids, by_filter] })
 }
