@@ -145,7 +145,7 @@ async fn let_in(ui: &Ui, mut request: Request) -> Result<Request, Box<Response>>
 }
 
 /// The open session this cookie names, and what it allows now: a key may have been revoked since.
-async fn known(ui: &Ui, id: Option<String>, now: Timestamp) -> Option<(String, Role)> {
+pub async fn known(ui: &Ui, id: Option<String>, now: Timestamp) -> Option<(String, Role)> {
     let id = id?;
     let role = match ui.sessions.proof(&id, now)? {
         Proof::AdminToken => Role::Operator,

@@ -22,6 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep};
 
 use crate::fields::Query;
+use crate::guard;
 use crate::pages::server::gauge;
 use crate::state::Ui;
 use crate::visit::{At, Visit};
@@ -214,7 +215,7 @@ impl Watcher {
             changed = self.marks.changed() => Some(changed.ok()?),
             () = sleep(BEAT_EVERY) => None,
         };
-        if !self.may_stay() {
+        if !may_stay(&self.ui, self.session.clone()).await {
             return Some(("event: ended\ndata: session\n\n".to_owned(), false));
         }
         let text = match changed {
@@ -223,14 +224,13 @@ impl Watcher {
         };
         Some((text, true))
     }
+}
 
-    /// Asked before every word: nothing is told to somebody who has logged out.
-    fn may_stay(&self) -> bool {
-        let is_open = |id: &String| self.ui.sessions.is_open(id, self.ui.inside.now());
-        match &self.session {
-            Some(id) => is_open(id),
-            None => !self.ui.inside.has_admin_token(),
-        }
+/// Asked before every word: nothing is told to somebody who has logged out, or whose key was revoked.
+async fn may_stay(ui: &Ui, session: Option<String>) -> bool {
+    match session {
+        Some(id) => guard::known(ui, Some(id), ui.inside.now()).await.is_some(),
+        None => !ui.inside.has_admin_token(),
     }
 }
 

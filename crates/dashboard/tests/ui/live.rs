@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use api::inside::Behalf;
 use axum::body::Body;
 use axum::http::Response;
 use http_body_util::BodyExt as _;
@@ -108,6 +109,26 @@ async fn a_stream_ends_with_its_session() {
         Some("event: ended\ndata: session\n\n"),
         "and not what happened"
     );
+    assert_eq!(stream.next().await, None);
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_the_key_it_was_opened_with() {
+    let world = world_with_login().await;
+    let keys = format!("/v1/admin/companies/{}/keys", world.shop);
+    let key = world.inside.post(Behalf::Operator, &keys, &json!({ "scopes": ["read"] })).await.body;
+    let text = |name: &str| key[name].as_str().expect("a text").to_owned();
+    let home = "http://localhost:8025";
+    let form = world.form_token("/ui/login", None).await;
+    let login =
+        world.post("/ui/login").header("origin", home).field("csrf", &form).field("token", &text("key"));
+    let cookie = login.send().await.header("set-cookie").split(';').next().expect("a cookie").to_owned();
+    let response = world.get("/ui/c/shop/live").header("cookie", &cookie).begin().await;
+    let mut stream = Stream::open(response).await;
+    stream.changed().await;
+    assert!(world.inside.delete(Behalf::Operator, &format!("{keys}/{}", text("id"))).await.is_fine());
+    world.email(json!({})).await;
+    assert_eq!(stream.next().await.as_deref(), Some("event: ended\ndata: session\n\n"));
     assert_eq!(stream.next().await, None);
 }
 
