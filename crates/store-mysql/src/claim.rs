@@ -11,6 +11,7 @@ use sqlx::{MySql, MySqlConnection, QueryBuilder};
 use store::change::moved;
 use store::fairness::{Candidate, Fairness, still_hungry};
 use store::record::Record;
+use store::task::on_its_own;
 use store::{ClaimRequest, StoreError, content_codec};
 use tokio::sync::Mutex as AsyncMutex;
 
@@ -90,11 +91,11 @@ impl MysqlStore {
         }
         let lanes = self.claiming.clone();
         let work = Work { request, companies: found.companies, turns };
-        let claimed = tokio::spawn(async move {
+        on_its_own(Box::pin(async move {
             let _turn = turn;
             lanes.run(&work, |lane, work| Box::pin(claim_batch(lane, work))).await
-        });
-        claimed.await.map_err(|_| StoreError::Broken("a claim panicked and was undone".into()))?
+        }))
+        .await
     }
 }
 

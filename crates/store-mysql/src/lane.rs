@@ -4,8 +4,6 @@
 //! A piece of work is one transaction, on a task of the store, never on a caller's: nobody can walk away half-way
 //! through it. What collided with other work is done again as a whole.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,6 +12,7 @@ use futures_util::future::join_all;
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{Connection as _, Executor as _, MySqlConnection};
 use store::StoreError;
+use store::task::{self, Asked, Attempt, Work};
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
@@ -34,10 +33,10 @@ const AGAIN_WITHIN: Duration = Duration::from_secs(15);
 const PAUSE_MS_MAX: u64 = 10;
 
 /// Work under way on a connection.
-pub type Step<'c, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'c>>;
+pub type Step<'c, T> = task::Step<'c, T, Fault>;
 
 /// Work in a transaction and what it works on.
-pub type LaneWork<Q, T> = for<'a> fn(&'a mut Lane, &'a Q) -> Step<'a, T>;
+pub type LaneWork<Q, T> = Work<Lane, Q, T, Fault>;
 
 /// A connection in a transaction, and the counts to be written at its end.
 pub struct Lane {
@@ -66,7 +65,7 @@ impl Lanes {
 
     /// Answers the questions together. If that fails and not for want of a database, each is asked alone, so that only
     /// the guilty one fails.
-    pub async fn answer<Q, A>(
+    pub async fn answer<Q: Send + Sync, A: Send>(
         &self,
         questions: Vec<Q>,
         work: LaneWork<[Q], Vec<Result<A, StoreError>>>,
@@ -88,17 +87,27 @@ impl Lanes {
         }
     }
 
+    pub async fn run<Q: ?Sized + Sync, T: Send>(
+        &self,
+        on: &Q,
+        work: LaneWork<Q, T>,
+    ) -> Result<T, StoreError> {
+        let mut asked = Asked::new(on, work);
+        self.attempt(&mut asked).await?;
+        asked.done()
+    }
+
     /// Does the work in a transaction, again if it collided with other work or met a connection that had died since
     /// its last use. A connection that is in doubt is given up.
-    pub async fn run<Q: ?Sized, T>(&self, on: &Q, work: LaneWork<Q, T>) -> Result<T, StoreError> {
+    async fn attempt(&self, work: &mut dyn Attempt<Lane, Fault>) -> Result<(), StoreError> {
         let begun = Instant::now();
         for try_number in 1.. {
             let mut lane = self.take().await?;
-            let fault = match timeout(ANSWER_TIMEOUT, lane.transaction(on, work)).await {
+            let fault = match timeout(ANSWER_TIMEOUT, lane.transaction(work)).await {
                 Err(_) => return Err(no_answer()),
-                Ok(Ok(done)) => {
+                Ok(Ok(())) => {
                     self.give_back(lane);
-                    return Ok(done);
+                    return Ok(());
                 }
                 Ok(Err(fault)) => fault,
             };
@@ -169,14 +178,14 @@ impl Lanes {
 }
 
 impl Lane {
-    async fn transaction<Q: ?Sized, T>(&mut self, on: &Q, work: LaneWork<Q, T>) -> Result<T, Fault> {
+    async fn transaction(&mut self, work: &mut dyn Attempt<Lane, Fault>) -> Result<(), Fault> {
         self.counts = Counts::default();
         self.connection.execute("BEGIN").await?;
-        let done = work(self, on).await?;
+        work.once(self).await?;
         let Self { connection, counts, shard, .. } = self;
         counts.flush(connection, *shard).await?;
         match self.connection.execute("COMMIT").await.map_err(Fault::Sql) {
-            Ok(_) => Ok(done),
+            Ok(_) => Ok(()),
             // A refusal is an answer: nothing was kept.
             Err(fault) if fault.is_collision() => Err(fault),
             // Anything else leaves open whether it was.

@@ -51,6 +51,7 @@ use std::time::Duration;
 use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
 use sqlx::{Connection as _, Executor as _, MySqlConnection, Row as _};
 use store::group::Group;
+use store::task::on_its_own;
 use store::{Accepted, AttemptStart, Begun, ReportArrival, Reported, Settled, Settlement, StoreError};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -136,11 +137,11 @@ impl MysqlStore {
         T: Send + 'static,
     {
         let (lanes, writes) = (self.lanes.clone(), Arc::clone(&self.writes));
-        let written = tokio::spawn(async move {
+        on_its_own(Box::pin(async move {
             let _turn = writes.acquire().await.map_err(|_| lane::closed())?;
             lanes.run(&on, work).await
-        });
-        written.await.map_err(|_| StoreError::Broken("a write panicked and was undone".into()))?
+        }))
+        .await
     }
 
     /// The same for what workers cannot wait with while others erase and prune.
@@ -150,8 +151,7 @@ impl MysqlStore {
         T: Send + 'static,
     {
         let lanes = self.claiming.clone();
-        let written = tokio::spawn(async move { lanes.run(&on, work).await });
-        written.await.map_err(|_| StoreError::Broken("a write panicked and was undone".into()))?
+        on_its_own(Box::pin(async move { lanes.run(&on, work).await })).await
     }
 
     /// A question, answered within a bounded time; asked again if its connection had died since its last use.

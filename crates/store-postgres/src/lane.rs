@@ -3,8 +3,6 @@
 //!
 //! Work on a lane runs on a task of the store, never on a caller's: nobody can walk away half-way through it.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,6 +11,7 @@ use futures_util::future::join_all;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection};
 use store::StoreError;
+use store::task::{Asked, Attempt, Work};
 use tokio::time::{Instant, timeout};
 
 use crate::config::CONNECT_TIMEOUT;
@@ -27,9 +26,6 @@ const TRUSTED_FOR: Duration = Duration::from_millis(500);
 /// How often work is done again that collided with other work, and the pause before it.
 const TRIES_MAX: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(5);
-
-/// Work under way on a connection.
-pub type Step<'c, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'c>>;
 
 /// A connection and the row of the counts it writes to.
 pub struct Lane {
@@ -50,7 +46,7 @@ struct Inner {
 }
 
 /// Work on a lane and what it works on.
-pub type LaneWork<Q, T> = for<'a> fn(&'a mut Lane, &'a Q) -> Step<'a, T>;
+pub type LaneWork<Q, T> = Work<Lane, Q, T, Fault>;
 
 impl Lanes {
     pub fn new(options: PgConnectOptions) -> Self {
@@ -61,7 +57,7 @@ impl Lanes {
 
     /// Answers the questions together. If that fails and not for want of a database, each is asked alone, so that only
     /// the guilty one fails.
-    pub async fn answer<Q, A>(
+    pub async fn answer<Q: Send + Sync, A: Send>(
         &self,
         questions: Vec<Q>,
         work: LaneWork<[Q], Vec<A>>,
@@ -83,15 +79,25 @@ impl Lanes {
         }
     }
 
+    pub async fn run<Q: ?Sized + Sync, T: Send>(
+        &self,
+        on: &Q,
+        work: LaneWork<Q, T>,
+    ) -> Result<T, StoreError> {
+        let mut asked = Asked::new(on, work);
+        self.attempt(&mut asked).await?;
+        asked.done()
+    }
+
     /// Does the work, again if it collided with other work. A connection that is in doubt is given up.
-    pub async fn run<Q: ?Sized, T>(&self, on: &Q, work: LaneWork<Q, T>) -> Result<T, StoreError> {
+    async fn attempt(&self, work: &mut dyn Attempt<Lane, Fault>) -> Result<(), StoreError> {
         for try_number in 1.. {
             let mut lane = self.take().await?;
-            let fault = match timeout(ANSWER_TIMEOUT, work(&mut lane, on)).await {
+            let fault = match timeout(ANSWER_TIMEOUT, work.once(&mut lane)).await {
                 Err(_) => return Err(no_answer()),
-                Ok(Ok(done)) => {
+                Ok(Ok(())) => {
                     self.give_back(lane);
-                    return Ok(done);
+                    return Ok(());
                 }
                 Ok(Err(fault)) => fault,
             };

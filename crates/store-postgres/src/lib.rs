@@ -47,13 +47,14 @@ use sqlx::postgres::{PgPool, PgPoolOptions};
 use sqlx::{Connection as _, PgConnection};
 use store::fairness::Fairness;
 use store::group::Group;
+use store::task::{self, Asked, Attempt, on_its_own};
 use store::{Accepted, AttemptStart, Begun, ReportArrival, Reported, Settled, Settlement, StoreError};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
 pub use crate::config::PostgresConfig;
 use crate::error::Fault;
-use crate::lane::{ANSWER_TIMEOUT, Lanes, Step, no_answer};
+use crate::lane::{ANSWER_TIMEOUT, Lanes, no_answer};
 use crate::wake::Wake;
 
 /// How often a write is done again that collided with another.
@@ -119,18 +120,12 @@ impl PostgresStore {
         T: Send + 'static,
     {
         let pool = self.pool.clone();
-        let written = tokio::spawn(async move {
-            for try_number in 1.. {
-                let outcome = timeout(time, write_once(&pool, &on, work)).await;
-                match outcome {
-                    Err(_) => return Err(no_answer()),
-                    Ok(Err(fault)) if fault.is_collision() && try_number < TRIES_MAX => {}
-                    Ok(outcome) => return outcome.map_err(Fault::into_store_error),
-                }
-            }
-            unreachable!("the tries are bounded")
-        });
-        written.await.map_err(|_| StoreError::Broken("a write panicked and was undone".into()))?
+        on_its_own(Box::pin(async move {
+            let mut asked = Asked::new(&on, work);
+            write_in_time(&pool, time, &mut asked).await?;
+            asked.done()
+        }))
+        .await
     }
 
     /// A question, answered within a bounded time.
@@ -143,14 +138,29 @@ impl PostgresStore {
 }
 
 /// Work on a connection and what it works on.
-type Work<Q, T> = for<'a> fn(&'a mut PgConnection, &'a Q) -> Step<'a, T>;
+type Work<Q, T> = task::Work<PgConnection, Q, T, Fault>;
 
-async fn write_once<Q, T>(pool: &PgPool, on: &Q, work: Work<Q, T>) -> Result<T, Fault> {
+async fn write_in_time(
+    pool: &PgPool,
+    time: Duration,
+    work: &mut dyn Attempt<PgConnection, Fault>,
+) -> Result<(), StoreError> {
+    for try_number in 1.. {
+        match timeout(time, write_once(pool, work)).await {
+            Err(_) => return Err(no_answer()),
+            Ok(Err(fault)) if fault.is_collision() && try_number < TRIES_MAX => {}
+            Ok(outcome) => return outcome.map_err(Fault::into_store_error),
+        }
+    }
+    unreachable!("the tries are bounded")
+}
+
+async fn write_once(pool: &PgPool, work: &mut dyn Attempt<PgConnection, Fault>) -> Result<(), Fault> {
     // Dropping it undoes it.
     let mut transaction = pool.begin().await?;
-    let done = work(&mut transaction, on).await?;
+    work.once(&mut transaction).await?;
     transaction.commit().await?;
-    Ok(done)
+    Ok(())
 }
 
 /// Names the database in what went wrong when it was first opened; what may pass by itself stays apart from what a

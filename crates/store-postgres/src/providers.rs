@@ -5,6 +5,7 @@ use model::Timestamp;
 use sqlx::{PgConnection, Row as _};
 use store::record::damaged;
 use store::starts::{PROVIDER_SECOND, Starts};
+use store::task::on_its_own;
 use store::{ProviderNote, Providers, StartsWish, StoreError};
 
 use crate::PostgresStore;
@@ -34,10 +35,10 @@ impl Providers for PostgresStore {
     async fn take_starts(&self, provider: &str, wish: StartsWish, now: Timestamp) -> Result<u32, StoreError> {
         let asked = Asked { provider: clean(provider).into_owned(), wish, now };
         let lanes = self.lanes.clone();
-        let taking = tokio::spawn(async move {
+        on_its_own(Box::pin(async move {
             lanes.run(&asked, |lane, asked| Box::pin(take_starts(&mut lane.connection, asked))).await
-        });
-        taking.await.map_err(|_| StoreError::Broken("taking starts panicked and was undone".into()))?
+        }))
+        .await
     }
 
     async fn provider_notes(&self) -> Result<Vec<ProviderNote>, StoreError> {

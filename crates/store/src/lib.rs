@@ -29,6 +29,7 @@ pub mod record;
 pub mod report_codec;
 pub mod settings_codec;
 pub mod starts;
+pub mod task;
 
 #[cfg(feature = "contract")]
 pub mod contract;
