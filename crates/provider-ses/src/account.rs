@@ -1,9 +1,9 @@
 //! What AWS says of the account and of the identities that may send.
 
-use aws_sdk_sesv2::Client;
-use aws_sdk_sesv2::operation::get_account::GetAccountOutput;
+use aws::{Answer, Client, Method, Request};
 use model::Address;
 use provider::{Account, Quota};
+use serde::Deserialize;
 
 use crate::errors::Mishap;
 
@@ -28,34 +28,69 @@ pub fn identity_names(address: &Address) -> Vec<String> {
     std::iter::once(address.expose()).chain(domains).map(str::to_owned).collect()
 }
 
+/// What we read of GetAccount's answer.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "PascalCase", default)]
+struct AccountAnswer {
+    send_quota: Option<SendQuota>,
+    sending_enabled: bool,
+    enforcement_status: Option<String>,
+    production_access_enabled: bool,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "PascalCase", default)]
+struct SendQuota {
+    #[serde(rename = "Max24HourSend")]
+    max_24_hours: f64,
+    #[serde(rename = "SentLast24Hours")]
+    sent_24_hours: f64,
+    max_send_rate: f64,
+}
+
+/// What we read of GetEmailIdentity's answer.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "PascalCase", default)]
+struct IdentityAnswer {
+    verified_for_sending_status: bool,
+}
+
 pub async fn read(client: &Client) -> Result<Account, Mishap> {
-    let answer = client.get_account().send().await.map_err(|error| Mishap::of(error, false))?;
-    Ok(account(&answer))
+    let answer = get(client, "/v2/email/account").await?;
+    if !answer.is_success() {
+        return Err(answer.into());
+    }
+    answer.json().map(account).ok_or(Mishap::Unreadable)
 }
 
 pub async fn identity(client: &Client, name: &str) -> Result<Identity, Mishap> {
-    match client.get_email_identity().email_identity(name).send().await {
-        Ok(answer) if answer.verified_for_sending_status => Ok(Identity::Verified),
-        Ok(_) => Ok(Identity::NotVerified),
-        Err(error) if error.as_service_error().is_some_and(|error| error.is_not_found_exception()) => {
-            Ok(Identity::Unknown)
-        }
-        Err(error) => Err(Mishap::of(error, false)),
+    let answer = get(client, &format!("/v2/email/identities/{}", aws::encode(name))).await?;
+    if answer.is_success() {
+        let identity: IdentityAnswer = answer.json().ok_or(Mishap::Unreadable)?;
+        let is_verified = identity.verified_for_sending_status;
+        return Ok(if is_verified { Identity::Verified } else { Identity::NotVerified });
+    }
+    match answer.refusal().name.as_deref() {
+        Some("NotFoundException") => Ok(Identity::Unknown),
+        _ => Err(answer.into()),
     }
 }
 
-fn account(answer: &GetAccountOutput) -> Account {
-    let quota = answer.send_quota();
+async fn get(client: &Client, path: &str) -> Result<Answer, Mishap> {
+    let request = Request { method: Method::GET, path, headers: &[], body: Vec::new() };
+    Ok(client.call(request).await?)
+}
+
+fn account(answer: AccountAnswer) -> Account {
+    let quota = answer.send_quota.as_ref();
     // SES says -1 where there is no limit.
-    let quota_of_day = quota.filter(|quota| quota.max24_hour_send() >= 0.0);
+    let quota_of_day = quota.filter(|quota| quota.max_24_hours >= 0.0);
     Account {
-        rate_per_sec: quota.map(|quota| quota.max_send_rate()).filter(|rate| *rate > 0.0),
-        quota: quota_of_day.map(|quota| Quota {
-            max_24_hours: quota.max24_hour_send(),
-            sent_24_hours: quota.sent_last24_hours(),
-        }),
-        may_send: answer.sending_enabled() && answer.enforcement_status() != Some(SHUT_DOWN),
-        is_sandboxed: !answer.production_access_enabled(),
+        rate_per_sec: quota.map(|quota| quota.max_send_rate).filter(|rate| *rate > 0.0),
+        quota: quota_of_day
+            .map(|quota| Quota { max_24_hours: quota.max_24_hours, sent_24_hours: quota.sent_24_hours }),
+        may_send: answer.sending_enabled && answer.enforcement_status.as_deref() != Some(SHUT_DOWN),
+        is_sandboxed: !answer.production_access_enabled,
     }
 }
 

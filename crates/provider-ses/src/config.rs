@@ -64,13 +64,7 @@ impl SesConfig {
 
 fn parse_region(text: &str) -> Result<String, InvalidSesConfig> {
     let text = text.trim();
-    let is_fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let has_parts = text.split('-').count() >= 3 && text.split('-').all(|part| !part.is_empty());
-    if text.len() <= NAME_LENGTH_MAX && has_parts && text.bytes().all(is_fine) {
-        Ok(text.to_owned())
-    } else {
-        Err(InvalidSesConfig::Region)
-    }
+    if aws::is_region(text) { Ok(text.to_owned()) } else { Err(InvalidSesConfig::Region) }
 }
 
 fn parse_endpoint(text: &str) -> Result<Url, InvalidSesConfig> {

@@ -1,12 +1,9 @@
 //! What went wrong between us and SES, and the one table that says what it means to us.
 
-use std::error::Error;
 use std::time::Duration;
 
-use aws_credential_types::provider::error::CredentialsError;
-use aws_sdk_sesv2::config::http::HttpResponse;
-use aws_sdk_sesv2::error::{ConnectorError, ProvideErrorMetadata, SdkError};
-use hyper_util::client::legacy::Error as ClientError;
+use aws::Failure;
+pub use aws::{Lack, Sent};
 use model::{Category, ErrorCode};
 use provider::{SendError, Taken, Trouble, detail};
 
@@ -33,22 +30,6 @@ pub enum Mishap {
     Unfit(String),
 }
 
-/// How much of the request is out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sent {
-    Nothing,
-    Perhaps,
-}
-
-/// Why there are no credentials.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lack {
-    /// What should lead to them is written wrongly.
-    Misconfigured,
-    /// Nobody had any. On a machine of AWS's this passes: its metadata service was too busy to answer.
-    NoneFound,
-}
-
 /// An error answer.
 #[derive(Debug, Default)]
 pub struct Answer {
@@ -59,42 +40,26 @@ pub struct Answer {
     pub retry_after: Option<Duration>,
 }
 
+impl From<Failure> for Mishap {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::NoRegion => Self::NoRegion,
+            Failure::Credentials(lack, reason) => Self::Credentials(lack, reason),
+            Failure::TimedOut(sent) => Self::TimedOut(sent),
+            Failure::Network(sent, reason) => Self::Network(sent, reason),
+        }
+    }
+}
+
+/// Of an answer that says no.
+impl From<aws::Answer> for Mishap {
+    fn from(answer: aws::Answer) -> Self {
+        let aws::Refusal { name, message } = answer.refusal();
+        Self::Answer(Answer { status: answer.status, name, message, retry_after: answer.retry_after })
+    }
+}
+
 impl Mishap {
-    /// What an error of the SDK's means. `was_out` says whether the call had come as far as the connection.
-    pub fn of<E>(error: SdkError<E, HttpResponse>, was_out: bool) -> Self
-    where
-        E: ProvideErrorMetadata + Error + 'static,
-    {
-        match &error {
-            // The SDK calls an answer that it cannot read an error, whatever its status.
-            SdkError::ServiceError(context) if context.raw().status().is_success() => Self::Unreadable,
-            SdkError::ServiceError(context) => {
-                let meta = context.err().meta();
-                Self::Answer(answer(context.raw(), meta.code(), meta.message()))
-            }
-            SdkError::ResponseError(context) if context.raw().status().is_success() => Self::Unreadable,
-            SdkError::ResponseError(context) => Self::Answer(answer(context.raw(), None, None)),
-            SdkError::ConstructionFailure(_) => Self::Unfit(in_full(&error)),
-            SdkError::TimeoutError(_) => Self::TimedOut(sent(was_out)),
-            _ => Self::of_dispatch(&error, was_out),
-        }
-    }
-
-    fn of_dispatch(error: &(dyn Error + 'static), was_out: bool) -> Self {
-        if let Some(lack) = find::<CredentialsError>(error) {
-            let lack = match lack {
-                CredentialsError::InvalidConfiguration(_) => Lack::Misconfigured,
-                _ => Lack::NoneFound,
-            };
-            return Self::Credentials(lack, in_full(error));
-        }
-        // Only while a connection was being made is it sure that nothing went out.
-        let never_connected = find::<ClientError>(error).is_some_and(ClientError::is_connect);
-        let sent = sent(was_out && !never_connected);
-        let is_timeout = find::<ConnectorError>(error).is_some_and(ConnectorError::is_timeout);
-        if is_timeout { Self::TimedOut(sent) } else { Self::Network(sent, in_full(error)) }
-    }
-
     /// What the gateway is told.
     pub fn into_send_error(self) -> SendError {
         let (code, category, taken, trouble) = self.judged();
@@ -166,39 +131,6 @@ impl Answer {
             message => format!("{} {name}: {message}", self.status),
         }
     }
-}
-
-fn sent(was_out: bool) -> Sent {
-    if was_out { Sent::Perhaps } else { Sent::Nothing }
-}
-
-fn answer(raw: &HttpResponse, name: Option<&str>, message: Option<&str>) -> Answer {
-    Answer {
-        status: raw.status().as_u16(),
-        name: name.filter(|name| !name.is_empty()).map(str::to_owned),
-        message: message.unwrap_or_default().to_owned(),
-        retry_after: raw
-            .headers()
-            .get("retry-after")
-            .and_then(|secs| secs.trim().parse().ok())
-            .map(Duration::from_secs),
-    }
-}
-
-fn find<'x, E: Error + 'static>(error: &'x (dyn Error + 'static)) -> Option<&'x E> {
-    std::iter::successors(Some(error), |&error| error.source()).find_map(|error| error.downcast_ref())
-}
-
-/// The error and what caused it, which has the better words.
-fn in_full(error: &(dyn Error + 'static)) -> String {
-    let mut words: Vec<String> = Vec::new();
-    for error in std::iter::successors(Some(error), |&error| error.source()) {
-        let text = error.to_string();
-        if !words.iter().any(|known| known.contains(&text)) {
-            words.push(text);
-        }
-    }
-    words.join(": ")
 }
 
 #[cfg(test)]

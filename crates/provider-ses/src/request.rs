@@ -1,13 +1,13 @@
 //! An email as SES takes it: as subject and bodies where that says it all, else as a message of our own making.
 
-use aws_sdk_sesv2::error::BuildError;
-use aws_sdk_sesv2::primitives::Blob;
-use aws_sdk_sesv2::types::{
-    Body, Content, Destination, EmailContent, Message, MessageHeader, MessageTag, RawMessage,
-};
+use std::borrow::Cow;
+
+use base64::display::Base64Display;
+use base64::engine::general_purpose::STANDARD;
 use message::ID_HEADER;
 use model::email::Outgoing;
-use model::{Address, Content as EmailContentOf, Envelope};
+use model::{Address, Content as EmailContent, Envelope};
+use serde::{Serialize, Serializer};
 
 use crate::errors::Mishap;
 
@@ -15,54 +15,152 @@ use crate::errors::Mishap;
 const HEADERS_MAX: usize = 15 - 1;
 const HEADER_VALUE_LENGTH_MAX: usize = 995;
 const HEADER_LENGTH_MAX: usize = 996;
+/// Room for everything but the content. Too little is no harm.
+const REST_BYTES: usize = 2 * 1024;
 
-/// Everybody who gets it. Nobody is named twice, so that nobody gets it twice.
-pub fn destination(envelope: &Envelope) -> Destination {
-    let mut known = vec![&envelope.to];
-    let cc = only_new(&mut known, &envelope.cc);
-    let bcc = only_new(&mut known, &envelope.bcc);
-    Destination::builder()
-        .to_addresses(envelope.to.expose())
-        .set_cc_addresses((!cc.is_empty()).then_some(cc))
-        .set_bcc_addresses((!bcc.is_empty()).then_some(bcc))
-        .build()
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct SendEmail<'x> {
+    from_email_address: String,
+    destination: Destination<'x>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    reply_to_addresses: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    configuration_set_name: Option<&'x str>,
+    email_tags: Vec<Pair<'x>>,
+    content: Content<'x>,
 }
 
-fn only_new<'x>(known: &mut Vec<&'x Address>, addresses: &'x [Address]) -> Vec<String> {
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Destination<'x> {
+    to_addresses: [&'x str; 1],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    cc_addresses: Vec<&'x str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    bcc_addresses: Vec<&'x str>,
+}
+
+/// A tag or a header.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Pair<'x> {
+    name: Cow<'x, str>,
+    value: Cow<'x, str>,
+}
+
+#[derive(Serialize)]
+enum Content<'x> {
+    Simple(Simple<'x>),
+    Raw(Raw),
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Simple<'x> {
+    subject: Text<'x>,
+    body: Body<'x>,
+    headers: Vec<Pair<'x>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Body<'x> {
+    html: Text<'x>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<Text<'x>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Text<'x> {
+    data: &'x str,
+    charset: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Raw {
+    #[serde(serialize_with = "in_base64")]
+    data: Vec<u8>,
+}
+
+/// What SendEmail is told, in JSON. The bodies are copied once, from the email into this.
+pub fn body(email: &Outgoing, configuration_set: Option<&str>) -> Result<Vec<u8>, Mishap> {
+    let content = content(email)?;
+    let mut json = Vec::with_capacity(content.bytes() + REST_BYTES);
+    let call = SendEmail {
+        from_email_address: message::mailbox_in_ascii(&email.from),
+        destination: destination(&email.envelope),
+        reply_to_addresses: reply_to(email),
+        configuration_set_name: configuration_set,
+        email_tags: tags(email),
+        content,
+    };
+    serde_json::to_writer(&mut json, &call).map_err(|error| Mishap::Unfit(error.to_string()))?;
+    Ok(json)
+}
+
+/// Everybody who gets it. Nobody is named twice, so that nobody gets it twice.
+fn destination(envelope: &Envelope) -> Destination<'_> {
+    let mut known = vec![&envelope.to];
+    let cc_addresses = only_new(&mut known, &envelope.cc);
+    let bcc_addresses = only_new(&mut known, &envelope.bcc);
+    Destination { to_addresses: [envelope.to.expose()], cc_addresses, bcc_addresses }
+}
+
+fn only_new<'x>(known: &mut Vec<&'x Address>, addresses: &'x [Address]) -> Vec<&'x str> {
     let mut new = Vec::new();
     for address in addresses {
         if !known.iter().any(|known| known.same_mailbox(address)) {
             known.push(address);
-            new.push(address.expose().to_owned());
+            new.push(address.expose());
         }
     }
     new
 }
 
-pub fn tags(email: &Outgoing) -> Result<Vec<MessageTag>, Mishap> {
-    let tag = |(name, value)| MessageTag::builder().name(name).value(value).build().map_err(unfit);
+fn tags(email: &Outgoing) -> Vec<Pair<'_>> {
+    let tag = |(name, value): (String, String)| Pair { name: name.into(), value: value.into() };
     provider::tags(email).into_iter().map(tag).collect()
 }
 
 /// The reply-to address travels beside a simple message and inside a raw one.
-pub fn reply_to(email: &Outgoing) -> Option<Vec<String>> {
-    let mailbox = email.envelope.reply_to.as_ref().filter(|_| simple(email).is_some())?;
-    Some(vec![message::mailbox_in_ascii(mailbox)])
+fn reply_to(email: &Outgoing) -> Vec<String> {
+    let mailbox = email.envelope.reply_to.as_ref().filter(|_| simple(email).is_some());
+    mailbox.map(message::mailbox_in_ascii).into_iter().collect()
 }
 
-pub fn content(email: &Outgoing) -> Result<EmailContent, Mishap> {
+fn content(email: &Outgoing) -> Result<Content<'_>, Mishap> {
     if let Some((html, text)) = simple(email) {
-        return simple_content(email, html, text).map_err(unfit);
+        return Ok(Content::Simple(simple_content(email, html, text)));
     }
     let eml = message::render(email).map_err(|error| Mishap::Unfit(error.to_string()))?;
-    let raw = RawMessage::builder().data(Blob::new(eml)).build().map_err(unfit)?;
-    Ok(EmailContent::builder().raw(raw).build())
+    Ok(Content::Raw(Raw { data: eml }))
+}
+
+impl Content<'_> {
+    /// About how many bytes it becomes, if nothing has to be escaped.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Simple(simple) => {
+                let text = simple.body.text.as_ref().map_or(0, |text| text.data.len());
+                // An eighth more: attributes have quotes.
+                (simple.body.html.data.len() + text) / 8 * 9
+            }
+            Self::Raw(raw) => raw.data.len() / 3 * 4,
+        }
+    }
+}
+
+fn in_base64<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&Base64Display::new(bytes, &STANDARD))
 }
 
 /// The bodies of an email that needs no message of our own making.
 fn simple(email: &Outgoing) -> Option<(&str, Option<&str>)> {
     match &email.content {
-        EmailContentOf::Composed { html, text, attachments }
+        EmailContent::Composed { html, text, attachments }
             if attachments.is_empty() && headers_are_simple(&email.envelope) =>
         {
             Some((html, text.as_deref()))
@@ -85,25 +183,16 @@ fn headers_are_simple(envelope: &Envelope) -> bool {
     headers.len() <= HEADERS_MAX && headers.iter().all(|(name, value)| is_simple(name, value.expose()))
 }
 
-fn simple_content(email: &Outgoing, html: &str, text: Option<&str>) -> Result<EmailContent, BuildError> {
-    let utf8 = |data: &str| Content::builder().data(data).charset("UTF-8").build();
-    let mut body = Body::builder().html(utf8(html)?);
-    if let Some(text) = text {
-        body = body.text(utf8(text)?);
+fn simple_content<'x>(email: &'x Outgoing, html: &'x str, text: Option<&'x str>) -> Simple<'x> {
+    let utf8 = |data| Text { data, charset: "UTF-8" };
+    let ours = Pair { name: ID_HEADER.into(), value: email.id.to_string().into() };
+    let given = email.envelope.headers.iter();
+    let given = given.map(|(name, value)| Pair { name: name.into(), value: value.expose().into() });
+    Simple {
+        subject: utf8(email.envelope.subject.expose()),
+        body: Body { html: utf8(html), text: text.map(utf8) },
+        headers: std::iter::once(ours).chain(given).collect(),
     }
-    let id = email.id.to_string();
-    let mut message = Message::builder()
-        .subject(utf8(email.envelope.subject.expose())?)
-        .body(body.build())
-        .headers(MessageHeader::builder().name(ID_HEADER).value(id).build()?);
-    for (name, value) in &email.envelope.headers {
-        message = message.headers(MessageHeader::builder().name(name).value(value.expose()).build()?);
-    }
-    Ok(EmailContent::builder().simple(message.build()).build())
-}
-
-fn unfit(error: BuildError) -> Mishap {
-    Mishap::Unfit(error.to_string())
 }
 
 #[cfg(test)]
@@ -131,10 +220,10 @@ mod tests {
         let attached = {
             let mut email = outgoing();
             let attachments = vec![an_attachment("a.pdf", None)];
-            email.content = EmailContentOf::Composed { html: "x".into(), text: None, attachments };
+            email.content = EmailContent::Composed { html: "x".into(), text: None, attachments };
             email
         };
-        let eml = Outgoing { content: EmailContentOf::Raw(b"To: a@b.com\r\n\r\n".to_vec()), ..outgoing() };
+        let eml = Outgoing { content: EmailContent::Raw(b"To: a@b.com\r\n\r\n".to_vec()), ..outgoing() };
         let cases = [
             ("no headers", outgoing(), true),
             ("a header", with_headers(&[("X-Order", "42")]), true),
@@ -151,11 +240,7 @@ mod tests {
         ];
         for (case, email, is_simple) in cases {
             let content = content(&email).expect("content");
-            assert_eq!(
-                (content.simple().is_some(), content.raw().is_some()),
-                (is_simple, !is_simple),
-                "{case}"
-            );
+            assert_eq!(matches!(content, Content::Simple(_)), is_simple, "{case}");
         }
     }
 

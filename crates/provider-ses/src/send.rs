@@ -1,69 +1,94 @@
 //! One email handed to SES in one call.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
-use aws_sdk_sesv2::config::Credentials;
-use model::Envelope;
+use aws::{Client, Credentials, Environment, Method, Request, Service};
 use model::email::Outgoing;
+use model::{Envelope, SystemClock};
 use provider::{Account, Provider, Receipt, SendError};
+use serde::Deserialize;
 use tokio::time::timeout;
 
 use crate::account;
 use crate::account::Identity;
-use crate::client::{LazyClient, Progress};
 use crate::config::SesConfig;
 use crate::errors::{Mishap, Sent};
 use crate::request;
 
+const SES: Service = Service { id: "sesv2", host: "email", signing_name: "ses" };
+/// More of an answer is not read: SES's have a few hundred bytes.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
 /// A provider that speaks to SES in one region.
 #[derive(Debug)]
 pub struct SesProvider {
-    client: LazyClient,
+    config: SesConfig,
+    client: Client,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Taken {
+    message_id: String,
 }
 
 impl SesProvider {
     /// Finds credentials by the AWS chain, when the first email comes.
     pub fn new(config: SesConfig) -> Self {
-        Self { client: LazyClient::new(config, None) }
+        Self::signed_by(config, None)
     }
 
     /// Uses these credentials and no others.
     pub fn with_credentials(config: SesConfig, credentials: Credentials) -> Self {
-        Self { client: LazyClient::new(config, Some(credentials)) }
+        Self::signed_by(config, Some(credentials))
+    }
+
+    fn signed_by(config: SesConfig, credentials: Option<Credentials>) -> Self {
+        let calls = aws::Config {
+            service: SES,
+            region: config.region.clone(),
+            endpoint: config.endpoint.clone(),
+            credentials,
+            timeout: config.timeout,
+            connect_timeout: config.connect_timeout,
+            answer_bytes_max: ANSWER_BYTES_MAX,
+        };
+        let client = Client::new(calls, Environment::of_process(), Arc::new(SystemClock));
+        Self { config, client }
     }
 
     /// Whether mail may be sent from these addresses or domains, for each of them.
     pub async fn identities(&self, names: &[String]) -> Result<Vec<(String, Identity)>, SendError> {
         self.ask(async {
-            let client = self.client.get().await?;
             let mut found = Vec::new();
             for name in names {
-                found.push((name.clone(), account::identity(client, name).await?));
+                found.push((name.clone(), account::identity(&self.client, name).await?));
             }
             Ok(found)
         })
         .await
     }
 
-    /// A question, in the time a call may take. Nothing is sent by it.
-    async fn ask<T>(&self, question: impl Future<Output = Result<T, Mishap>>) -> Result<T, SendError> {
-        let answered = timeout(self.client.config().timeout, question).await;
+    /// Questions, in the time one call may take. Nothing is sent by them.
+    async fn ask<T>(&self, questions: impl Future<Output = Result<T, Mishap>>) -> Result<T, SendError> {
+        let answered = timeout(self.config.timeout, questions).await;
         answered.unwrap_or(Err(Mishap::TimedOut(Sent::Nothing))).map_err(Mishap::into_send_error)
     }
 
-    async fn hand_over(&self, email: &Outgoing, progress: &Progress) -> Result<Receipt, Mishap> {
-        let content = request::content(email)?;
-        let client = self.client.get().await?;
-        let call = client
-            .send_email()
-            .from_email_address(message::mailbox_in_ascii(&email.from))
-            .destination(request::destination(&email.envelope))
-            .set_reply_to_addresses(request::reply_to(email))
-            .set_configuration_set_name(self.client.config().configuration_set.clone())
-            .set_email_tags(Some(request::tags(email)?))
-            .content(content);
-        let answer = call.customize().interceptor(progress.clone()).send().await;
-        let answer = answer.map_err(|error| Mishap::of(error, progress.is_out()))?;
-        let message_id = answer.message_id.filter(|id| !id.is_empty()).ok_or(Mishap::Unreadable)?;
+    async fn hand_over(&self, email: &Outgoing) -> Result<Receipt, Mishap> {
+        let call = Request {
+            method: Method::POST,
+            path: "/v2/email/outbound-emails",
+            headers: &[("content-type", "application/json")],
+            body: request::body(email, self.config.configuration_set.as_deref())?,
+        };
+        let answer = self.client.call(call).await?;
+        if !answer.is_success() {
+            return Err(answer.into());
+        }
+        let taken = answer.json().filter(|taken: &Taken| !taken.message_id.is_empty());
+        let message_id = taken.ok_or(Mishap::Unreadable)?.message_id;
         Ok(Receipt { message_id: Some(message_id) })
     }
 }
@@ -80,14 +105,10 @@ impl Provider for SesProvider {
     }
 
     async fn send(&self, email: &Outgoing) -> Result<Receipt, SendError> {
-        let progress = Progress::default();
-        // The SDK has the same time-out, but not for the time until there is a client.
-        let handed_over = timeout(self.client.config().timeout, self.hand_over(email, &progress)).await;
-        let sent = if progress.is_out() { Sent::Perhaps } else { Sent::Nothing };
-        handed_over.unwrap_or(Err(Mishap::TimedOut(sent))).map_err(Mishap::into_send_error)
+        self.hand_over(email).await.map_err(Mishap::into_send_error)
     }
 
     async fn account(&self) -> Result<Option<Account>, SendError> {
-        self.ask(async { account::read(self.client.get().await?).await.map(Some) }).await
+        self.ask(async { account::read(&self.client).await.map(Some) }).await
     }
 }

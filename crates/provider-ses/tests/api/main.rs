@@ -20,7 +20,7 @@ fn config(url: &str) -> SesConfig {
 }
 
 fn provider(config: SesConfig) -> SesProvider {
-    SesProvider::with_credentials(config, Credentials::new("AKIDTEST", "hunter2", None, None, "test"))
+    SesProvider::with_credentials(config, Credentials::new("AKIDTEST", "hunter2"))
 }
 
 fn outgoing() -> Outgoing {
@@ -172,7 +172,7 @@ async fn connections_are_used_again() {
     assert_eq!((server.requests().len(), server.connections()), (10, 1));
 }
 
-/// Nothing is tried twice by the SDK: that would be a second copy, or an attempt nobody counted.
+/// Nothing is tried twice below the gateway: that would be a second copy, or an attempt nobody counted.
 #[tokio::test]
 async fn every_call_is_made_once() {
     for answer in [

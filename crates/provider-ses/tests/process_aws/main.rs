@@ -14,7 +14,7 @@ use testkit::{a_company, a_full_email, an_email, an_outgoing};
 
 fn provider(emulator: &Emulator) -> SesProvider {
     let config = SesConfig::parse(Some("us-east-1"), Some(&emulator.url()), None).expect("a configuration");
-    SesProvider::with_credentials(config, Credentials::new("test", "test", None, None, "test"))
+    SesProvider::with_credentials(config, Credentials::new("test", "test"))
 }
 
 fn without_time(mut message: Value) -> Value {
