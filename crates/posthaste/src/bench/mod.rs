@@ -66,6 +66,10 @@ pub struct Args {
     /// How many emails were sent before
     #[arg(long, default_value_t = 0)]
     finished: u64,
+    /// Only write those that wait and those that were sent, and measure nothing: the database can settle before another
+    /// run measures it
+    #[arg(long)]
+    fill: bool,
 }
 
 /// One line of the result.
@@ -78,12 +82,30 @@ struct Figure {
 /// `url` names the database to measure on; without it a file is made for every figure.
 pub async fn run(args: &Args, url: Option<&str>, out: Out) -> anyhow::Result<()> {
     refuse_far_endpoint(args)?;
+    if args.fill {
+        return fill(args, url, out).await;
+    }
     let mut figures = Vec::new();
     let accepting = accept_alone(args, url, &mut figures).await?;
     let through = accept_to_sent(args, url, &mut figures).await?;
     half_load(args, url, accepting.min(through) / 2.0, &mut figures).await?;
     idle(args, url, &mut figures).await?;
     print(args, &figures, out)
+}
+
+async fn fill(args: &Args, url: Option<&str>, out: Out) -> anyhow::Result<()> {
+    if url.is_none() {
+        bail!(WrongUsage("--fill: name the database to fill with --store".to_owned()));
+    }
+    let bench = Bench::prepare(args, url).await?;
+    history::fill(&*bench.store().await?, args.waiting, args.finished, args.html_bytes).await?;
+    bench.leave_store().await;
+    if out.is_json() {
+        out.json(&json!({"waiting": args.waiting, "finished": args.finished}))?;
+        return Ok(());
+    }
+    out.line(format_args!("{} emails wait, {} were sent", args.waiting, args.finished))?;
+    Ok(())
 }
 
 fn print(args: &Args, figures: &[Figure], out: Out) -> anyhow::Result<()> {
@@ -173,8 +195,11 @@ async fn half_load(
     let sent_before = bench.sent().await?;
     let fleet = Fleet::start(&bench, bench.roles()).await?;
     let count = (args.emails / 2).max(1);
+    // The first second of a process is its start: connections are made and statements are planned.
+    let first = (rate as u64).clamp(1, count);
+    bench.post(args, &fleet, first, Some(rate)).await?;
     let answers = bench.post(args, &fleet, count, Some(rate)).await?;
-    bench.wait_for_sent(sent_before + count).await?;
+    bench.wait_for_sent(sent_before + first + count).await?;
     fleet.stop().await?;
     figures.push(Figure { name: "half load, rate", value: rate, unit: "emails/s" });
     figures.push(Figure { name: "half load, accept p50", value: answers.quantile_ms(0.5), unit: "ms" });
