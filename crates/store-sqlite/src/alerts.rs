@@ -37,7 +37,7 @@ impl Alerts for SqliteStore {
                     "UPDATE alerts SET sent_as = ?2, shown = ?3
                      WHERE id = ?1 AND sent_as IS NULL AND shown IS NULL",
                 )?
-                .execute((id.to_string(), sent_as, shown))?;
+                .execute((id.to_string(), &sent_as, &shown))?;
             Ok(ended > 0)
         };
         self.writer.run(move |work| write(work.connection).map_err(from_sqlite)).await

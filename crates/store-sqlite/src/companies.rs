@@ -48,8 +48,10 @@ impl Companies for SqliteStore {
         let sql =
             "UPDATE companies SET paused_at = ?2, pause_reason = ?3 WHERE id = ?1 AND paused_at IS NULL";
         let bound = (id.to_string(), pause.at.millis(), pause.reason);
-        let changed =
-            self.writer.run(move |work| work.connection.execute(sql, bound).map_err(from_sqlite)).await?;
+        let changed = self
+            .writer
+            .run(move |work| work.connection.execute(sql, bound.clone()).map_err(from_sqlite))
+            .await?;
         Ok(changed > 0)
     }
 
@@ -57,8 +59,10 @@ impl Companies for SqliteStore {
         let sql = "UPDATE companies SET paused_at = NULL, pause_reason = NULL, resumed_at = ?2
                    WHERE id = ?1 AND paused_at IS NOT NULL";
         let bound = (id.to_string(), now.millis());
-        let changed =
-            self.writer.run(move |work| work.connection.execute(sql, bound).map_err(from_sqlite)).await?;
+        let changed = self
+            .writer
+            .run(move |work| work.connection.execute(sql, bound.clone()).map_err(from_sqlite))
+            .await?;
         Ok(changed > 0)
     }
 
@@ -85,8 +89,10 @@ impl Companies for SqliteStore {
         let sql =
             "UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?3) WHERE id = ?1 AND company_id = ?2";
         let bound = (id.to_string(), company.to_string(), now.millis());
-        let changed =
-            self.writer.run(move |work| work.connection.execute(sql, bound).map_err(from_sqlite)).await?;
+        let changed = self
+            .writer
+            .run(move |work| work.connection.execute(sql, bound.clone()).map_err(from_sqlite))
+            .await?;
         Ok(changed > 0)
     }
 
@@ -115,7 +121,7 @@ impl Companies for SqliteStore {
                      WHERE id = ?1 AND (last_used_at IS NULL OR last_used_at < ?2)",
                 )
                 .map_err(from_sqlite)?;
-            for (id, at) in uses {
+            for (id, at) in &uses {
                 statement.execute((id.to_string(), at.millis())).map_err(from_sqlite)?;
             }
             Ok(())

@@ -58,7 +58,7 @@ impl DeadLetters for SqliteStore {
         limit: u32,
     ) -> Result<ReplayCount, StoreError> {
         let values = values(company, filter, i64::MAX);
-        self.writer.run(move |work| replay(work, values, now, limit)).await
+        self.writer.run(move |work| replay(work, &values, now, limit)).await
     }
 
     async fn drop_dead_letter(
@@ -116,7 +116,7 @@ fn list(connection: &Connection, values: Vec<Value>, limit: u32) -> Result<Page<
 
 fn replay(
     work: &mut Work<'_>,
-    values: Vec<Value>,
+    values: &[Value],
     now: Timestamp,
     limit: u32,
 ) -> Result<ReplayCount, StoreError> {

@@ -42,7 +42,11 @@ impl Reader {
         F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     {
         let (path, idle, turns) = match self {
-            Self::Through(writer) => return writer.run(move |work| question(work.connection)).await,
+            Self::Through(writer) => {
+                let mut question = Some(question);
+                let undone = || StoreError::Unavailable("what was read has been undone".into());
+                return writer.run(move |work| question.take().ok_or_else(undone)?(work.connection)).await;
+            }
             Self::File { path, idle, turns } => (Arc::clone(path), Arc::clone(idle), Arc::clone(turns)),
         };
         let turn =

@@ -51,7 +51,7 @@ impl Templates for SqliteStore {
         let write = move |connection: &Connection| -> rusqlite::Result<bool> {
             let deleted = connection
                 .prepare_cached("DELETE FROM templates WHERE company_id = ?1 AND name = ?2")?
-                .execute((company.to_string(), name))?;
+                .execute((company.to_string(), &name))?;
             Ok(deleted > 0)
         };
         self.writer.run(move |work| write(work.connection).map_err(from_sqlite)).await

@@ -39,7 +39,7 @@ impl Upkeep for SqliteStore {
         let or_set = or_set.to_owned();
         let get_or_set = move |connection: &Connection| {
             connection
-                .execute("INSERT OR IGNORE INTO meta (name, value) VALUES ('environment', ?1)", [or_set])?;
+                .execute("INSERT OR IGNORE INTO meta (name, value) VALUES ('environment', ?1)", [&or_set])?;
             connection.query_row("SELECT value FROM meta WHERE name = 'environment'", [], |row| row.get(0))
         };
         self.writer.run(move |work| get_or_set(work.connection).map_err(from_sqlite)).await

@@ -1,13 +1,14 @@
 //! The one thread that writes. Whatever is waiting when it looks is done in one transaction and answered after
 //! its commit, so that a hundred concurrent requests share one sync to disk and none is answered before it.
 //!
-//! Each piece of work has a savepoint of its own: one that fails, or panics, is undone alone.
+//! A piece of work that fails, or panics, is undone alone: the group is undone and done again with a savepoint around each
+//! piece. Savepoints from the start would copy every page that each piece touches, for what hardly ever happens.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -24,8 +25,9 @@ use crate::tallies::SentNotes;
 const WAITING_MAX: usize = 8_192;
 /// How many share one commit: more gains nothing and makes the first wait for the last.
 const GROUP_MAX: usize = 512;
-/// How often the checkpointer looks whether there is something to move out of the log.
-const CHECKPOINT_EVERY: Duration = Duration::from_millis(500);
+/// What is written within this time is moved out of the log together. The sync of a checkpoint holds up those of the log
+/// for as long as it has much to write, so it is given little at a time.
+const CHECKPOINT_EVERY: Duration = Duration::from_millis(25);
 /// A log of this many pages is worth stopping the writer for: readers and a steady stream of writes can keep
 /// the checkpointer from ever starting it anew.
 const LOG_PAGES_MAX: i64 = 32 * 1024;
@@ -37,15 +39,49 @@ pub struct Work<'a> {
     pub sent: &'a mut SentNotes,
 }
 
-/// Given how the transaction ended, tells the caller.
-type Answer = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
-/// Without a transaction to work in (`None`) nothing is done and the answer is the transaction's error.
-type Job = Box<dyn FnOnce(Option<&mut Work<'_>>) -> Answer + Send>;
+/// A piece of work and whoever waits for it.
+trait Job: Send {
+    /// Does the work; `false` when it failed, and what it wrote is to be undone. It may be done again after that.
+    fn run(&mut self, work: &mut Work<'_>) -> bool;
+
+    /// Given how the transaction ended, tells the caller.
+    fn answer(self: Box<Self>, ended: Result<(), StoreError>);
+}
+
+type AnyJob = Box<dyn Job>;
+
+struct Asked<T, F> {
+    work: F,
+    outcome: Option<Result<T, StoreError>>,
+    answer: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<T, F> Job for Asked<T, F>
+where
+    T: Send,
+    F: FnMut(&mut Work<'_>) -> Result<T, StoreError> + Send,
+{
+    fn run(&mut self, work: &mut Work<'_>) -> bool {
+        let outcome = catch_unwind(AssertUnwindSafe(|| (self.work)(work)))
+            .unwrap_or_else(|_| Err(StoreError::Broken("a write panicked and was undone".into())));
+        self.outcome.insert(outcome).is_ok()
+    }
+
+    fn answer(self: Box<Self>, ended: Result<(), StoreError>) {
+        let outcome = match (ended, self.outcome) {
+            (Ok(()), Some(outcome)) => outcome,
+            (Ok(()), None) => Err(StoreError::Unavailable("the transaction ended early".into())),
+            (Err(error), _) => Err(error),
+        };
+        // The caller may have gone; what was committed stays committed.
+        let _ = self.answer.send(outcome);
+    }
+}
 
 /// The handle by which work is handed to the thread.
 #[derive(Clone)]
 pub struct Writer {
-    jobs: Arc<Mutex<Option<SyncSender<Job>>>>,
+    jobs: Arc<Mutex<Option<SyncSender<AnyJob>>>>,
     finished: Arc<Mutex<Option<thread::JoinHandle<()>>>>,
 }
 
@@ -53,12 +89,13 @@ impl Writer {
     pub fn start(connection: Connection, file: Option<&Path>) -> Result<Self, StoreError> {
         let (jobs, waiting) = sync_channel(WAITING_MAX);
         let log_pages = Arc::new(AtomicI64::new(0));
+        let (written, news) = sync_channel(1);
         if let Some(file) = file {
-            start_checkpointer(schema::connect(file)?, Arc::downgrade(&log_pages))?;
+            start_checkpointer(schema::connect(file)?, news, Arc::clone(&log_pages))?;
         }
         let thread = thread::Builder::new()
             .name("sqlite-writer".into())
-            .spawn(move || write_in_groups(&connection, &waiting, &log_pages))
+            .spawn(move || write_in_groups(&connection, &waiting, &written, &log_pages))
             .map_err(cannot_start)?;
         Ok(Self { jobs: Arc::new(Mutex::new(Some(jobs))), finished: Arc::new(Mutex::new(Some(thread))) })
     }
@@ -68,26 +105,14 @@ impl Writer {
     pub async fn run<T, F>(&self, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnOnce(&mut Work<'_>) -> Result<T, StoreError> + Send + 'static,
+        F: FnMut(&mut Work<'_>) -> Result<T, StoreError> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let job: Job = Box::new(move |context| {
-            let outcome = context.map(|context| in_savepoint(context, work));
-            Box::new(move |ended| {
-                let outcome = match (ended, outcome) {
-                    (Ok(()), Some(outcome)) => outcome,
-                    (Ok(()), None) => Err(StoreError::Unavailable("the transaction ended early".into())),
-                    (Err(error), _) => Err(error),
-                };
-                // The caller may have gone; what was committed stays committed.
-                let _ = answer.send(outcome);
-            })
-        });
-        self.hand_over(job)?;
+        self.hand_over(Box::new(Asked { work, outcome: None, answer }))?;
         answered.await.map_err(|_| StoreError::Unavailable("the store was closed meanwhile".into()))?
     }
 
-    fn hand_over(&self, job: Job) -> Result<(), StoreError> {
+    fn hand_over(&self, job: AnyJob) -> Result<(), StoreError> {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let jobs = jobs.as_ref().ok_or_else(|| StoreError::Unavailable("the store is closed".into()))?;
         jobs.try_send(job).map_err(|refused| match refused {
@@ -111,31 +136,23 @@ fn cannot_start(error: std::io::Error) -> StoreError {
     StoreError::Unavailable(format!("cannot start a thread of the store: {error}"))
 }
 
-fn in_savepoint<T>(
-    context: &mut Work<'_>,
-    work: impl FnOnce(&mut Work<'_>) -> Result<T, StoreError>,
-) -> Result<T, StoreError> {
-    let connection = context.connection;
-    let run = |sql: &str| connection.prepare_cached(sql)?.execute([]).map(|_| ());
-    let (counts_before, sent_before) = (*context.counts, context.sent.len());
-    run("SAVEPOINT work").map_err(from_sqlite)?;
-    let outcome = catch_unwind(AssertUnwindSafe(|| work(context)))
-        .unwrap_or_else(|_| Err(StoreError::Broken("a write panicked and was undone".into())));
-    if outcome.is_err() {
-        *context.counts = counts_before;
-        context.sent.forget_after(sent_before);
-        run("ROLLBACK TO work").map_err(from_sqlite)?;
-    }
-    run("RELEASE work").map_err(from_sqlite)?;
-    outcome
-}
-
-fn write_in_groups(connection: &Connection, waiting: &Receiver<Job>, log_pages: &AtomicI64) {
+fn write_in_groups(
+    connection: &Connection,
+    waiting: &Receiver<AnyJob>,
+    written: &SyncSender<()>,
+    log_pages: &AtomicI64,
+) {
     while let Ok(first) = waiting.recv() {
-        let (answers, ended) = write_group(connection, first, waiting);
-        for answer in answers {
-            answer(ended.clone());
+        let mut jobs = vec![first];
+        let ended = match write_together(connection, &mut jobs, waiting) {
+            Ending::Known(ended) => ended,
+            Ending::OneFailed => write_apart(connection, &mut jobs),
+        };
+        for job in jobs {
+            job.answer(ended.clone());
         }
+        // A checkpointer that has not heard of the last one yet hears of both, and without a file there is none.
+        let _ = written.try_send(());
         if log_pages.load(Ordering::Relaxed) > LOG_PAGES_MAX {
             checkpoint(connection, "RESTART", log_pages);
         }
@@ -144,45 +161,118 @@ fn write_in_groups(connection: &Connection, waiting: &Receiver<Job>, log_pages: 
     checkpoint(connection, "TRUNCATE", log_pages);
 }
 
-/// One transaction over all that waits, and the answers to give now that it is known how it ended.
-fn write_group(
-    connection: &Connection,
-    first: Job,
-    waiting: &Receiver<Job>,
-) -> (Vec<Answer>, Result<(), StoreError>) {
-    let (mut counts, mut sent) = (Counts::default(), SentNotes::default());
-    let begun = connection.execute_batch("BEGIN IMMEDIATE");
-    let mut answers = Vec::new();
-    let mut next = Some(first);
-    while let Some(job) = next {
-        // SQLite may end the whole transaction by itself (a full disk, a failing one). Whatever ran after that
-        // would be committed on its own while its caller is told that nothing was stored.
-        let open = begun.is_ok() && !connection.is_autocommit();
-        answers.push(job(open.then_some(&mut Work { connection, counts: &mut counts, sent: &mut sent })));
-        next = if answers.len() < GROUP_MAX { waiting.try_recv().ok() } else { None };
-    }
-    if begun.is_ok() && connection.is_autocommit() {
-        let full = "the database ended the transaction by itself, most likely for want of room".to_owned();
-        return (answers, Err(StoreError::Full(full)));
-    }
-    let ended = begun
-        .and_then(|()| counts.flush(connection))
-        .and_then(|()| sent.flush(connection))
-        .and_then(|()| connection.execute_batch("COMMIT"));
-    if ended.is_err() && !connection.is_autocommit() {
-        // Nothing else can be done if this fails too: the next BEGIN will say so.
-        let _ = connection.execute_batch("ROLLBACK");
-    }
-    (answers, ended.map_err(from_sqlite))
+/// How a transaction over a group ended.
+enum Ending {
+    Known(Result<(), StoreError>),
+    /// Nothing was kept, for one piece of work failed.
+    OneFailed,
 }
 
-/// Moves what is in the log into the database beside the writer, so that a commit seldom has to.
-fn start_checkpointer(connection: Connection, log_pages: Weak<AtomicI64>) -> Result<(), StoreError> {
+/// One transaction over all that waits; adds it to the jobs.
+fn write_together(connection: &Connection, jobs: &mut Vec<AnyJob>, waiting: &Receiver<AnyJob>) -> Ending {
+    let mut transaction = match Transaction::begin(connection) {
+        Ok(transaction) => transaction,
+        Err(error) => return Ending::Known(Err(error)),
+    };
+    let mut next = 0;
+    while let Some(job) = jobs.get_mut(next) {
+        let is_done = job.run(&mut transaction.work());
+        if transaction.was_ended() {
+            return Ending::Known(Err(no_room()));
+        }
+        if !is_done {
+            return Ending::OneFailed;
+        }
+        next += 1;
+        if jobs.len() < GROUP_MAX {
+            jobs.extend(waiting.try_recv());
+        }
+    }
+    Ending::Known(transaction.commit())
+}
+
+/// One transaction over these, with a savepoint around each: what fails is undone alone.
+fn write_apart(connection: &Connection, jobs: &mut [AnyJob]) -> Result<(), StoreError> {
+    let mut transaction = Transaction::begin(connection)?;
+    for job in jobs {
+        let (counts, sent) = (transaction.counts, transaction.sent.len());
+        transaction.run("SAVEPOINT work")?;
+        let is_done = job.run(&mut transaction.work());
+        // SQLite may end the whole transaction by itself (a full disk, a failing one). Whatever ran after that
+        // would be committed on its own while its caller is told that nothing was stored.
+        if transaction.was_ended() {
+            return Err(no_room());
+        }
+        if !is_done {
+            transaction.counts = counts;
+            transaction.sent.forget_after(sent);
+            transaction.run("ROLLBACK TO work")?;
+        }
+        transaction.run("RELEASE work")?;
+    }
+    transaction.commit()
+}
+
+/// A transaction of the writer's and what is written once at its end. One that is not committed is rolled back.
+struct Transaction<'c> {
+    connection: &'c Connection,
+    counts: Counts,
+    sent: SentNotes,
+}
+
+impl<'c> Transaction<'c> {
+    fn begin(connection: &'c Connection) -> Result<Self, StoreError> {
+        let transaction = Self { connection, counts: Counts::default(), sent: SentNotes::default() };
+        transaction.run("BEGIN IMMEDIATE")?;
+        Ok(transaction)
+    }
+
+    fn work(&mut self) -> Work<'_> {
+        Work { connection: self.connection, counts: &mut self.counts, sent: &mut self.sent }
+    }
+
+    fn was_ended(&self) -> bool {
+        self.connection.is_autocommit()
+    }
+
+    fn run(&self, sql: &str) -> Result<(), StoreError> {
+        let ran = self.connection.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
+        ran.map(|_| ()).map_err(from_sqlite)
+    }
+
+    fn commit(mut self) -> Result<(), StoreError> {
+        self.counts
+            .flush(self.connection)
+            .and_then(|()| self.sent.flush(self.connection))
+            .map_err(from_sqlite)
+            .and_then(|()| self.run("COMMIT"))
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        if !self.was_ended() {
+            // Nothing else can be done if this fails: the next BEGIN will say so.
+            let _ = self.run("ROLLBACK");
+        }
+    }
+}
+
+fn no_room() -> StoreError {
+    StoreError::Full("the database ended the transaction by itself, most likely for want of room".to_owned())
+}
+
+/// Moves what is in the log into the database beside the writer, so that a commit seldom has to. It ends with the
+/// writer, and sleeps while nothing is written.
+fn start_checkpointer(
+    connection: Connection,
+    news: Receiver<()>,
+    log_pages: Arc<AtomicI64>,
+) -> Result<(), StoreError> {
     let run = move || {
-        while let Some(log_pages) = log_pages.upgrade() {
-            checkpoint(&connection, "PASSIVE", &log_pages);
-            drop(log_pages);
+        while news.recv().is_ok() {
             thread::sleep(CHECKPOINT_EVERY);
+            checkpoint(&connection, "PASSIVE", &log_pages);
         }
     };
     thread::Builder::new().name("sqlite-checkpoint".into()).spawn(run).map_err(cannot_start)?;
