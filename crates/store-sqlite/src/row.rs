@@ -1,5 +1,7 @@
 //! Rows of the outbox as the model's types, and the few statements that every verb shares.
 
+use std::str::FromStr;
+
 use model::company::KeyMode;
 use model::email::LastFailure;
 use model::{Event, Move, Status, Timestamp};
@@ -13,72 +15,95 @@ use crate::error::from_sqlite;
 use crate::tallies;
 use crate::writer::Work;
 
-/// What `record` reads, by name.
+/// What `record` reads, in this order, from the first column on.
 pub const COLUMNS: &str = "seq, id, company_id, status, version, fence, priority, due_at, expires_at, lease_until, \
     at_provider, unfinished_starts, outcome_unknown, attempts, attempts_before, mode, to_email, subject, created_at, \
     scheduled_at, sent_at, delivered_at, failed_at, dead_at, provider, provider_message_id, last_failure_code, \
     last_failure_category, last_failure_reason, last_failure_at, request_id, external_id, entity_id, recipient_id, \
     size_bytes, route, detail";
 
-fn get<T: FromSql>(row: &Row<'_>, name: &str) -> Result<T, StoreError> {
-    row.get(name).map_err(from_sqlite)
+/// Reads a row column by column: a claim that looked for each by its name spent more time on names than on values.
+struct Columns<'r, 's> {
+    row: &'r Row<'s>,
+    next: usize,
 }
 
-fn moment(row: &Row<'_>, name: &str) -> Result<Timestamp, StoreError> {
-    get(row, name).map(Timestamp::from_millis)
-}
+impl Columns<'_, '_> {
+    fn get<T: FromSql>(&mut self) -> Result<T, StoreError> {
+        let value = self.row.get(self.next).map_err(from_sqlite);
+        self.next += 1;
+        value
+    }
 
-fn optional_moment(row: &Row<'_>, name: &str) -> Result<Option<Timestamp>, StoreError> {
-    Ok(get::<Option<i64>>(row, name)?.map(Timestamp::from_millis))
-}
+    fn moment(&mut self) -> Result<Timestamp, StoreError> {
+        self.get().map(Timestamp::from_millis)
+    }
 
-/// Reads text that the store itself wrote; anything else means the file was changed behind its back.
-fn parsed<T: std::str::FromStr>(row: &Row<'_>, name: &str) -> Result<T, StoreError> {
-    get::<String>(row, name)?.parse().map_err(|_| damaged(name))
+    fn optional_moment(&mut self) -> Result<Option<Timestamp>, StoreError> {
+        Ok(self.get::<Option<i64>>()?.map(Timestamp::from_millis))
+    }
+
+    /// Reads text that the store itself wrote; anything else means the file was changed behind its back.
+    fn parsed<T: FromStr>(&mut self, name: &str) -> Result<T, StoreError> {
+        let text = self.row.get_ref(self.next).map_err(from_sqlite)?.as_str();
+        self.next += 1;
+        text.ok().and_then(|text| text.parse().ok()).ok_or_else(|| damaged(name))
+    }
+
+    fn last_failure(&mut self) -> Result<Option<LastFailure>, StoreError> {
+        let Some(code) = self.get::<Option<String>>()? else {
+            self.next += 3;
+            return Ok(None);
+        };
+        Ok(Some(LastFailure { code, category: self.get()?, reason: self.get()?, at: self.moment()? }))
+    }
 }
 
 pub fn status(row: &Row<'_>) -> Result<Status, StoreError> {
-    parsed(row, "status")
+    let text: String = row.get("status").map_err(from_sqlite)?;
+    text.parse().map_err(|_| damaged("status"))
 }
 
+/// Reads a row of `COLUMNS`; the fields stand in their order.
 pub fn record(row: &Row<'_>) -> Result<Record, StoreError> {
-    let recipient_id: Option<String> = get(row, "recipient_id")?;
+    let mut columns = Columns { row, next: 1 };
     Ok(Record {
-        id: parsed(row, "id")?,
-        company: parsed(row, "company_id")?,
-        status: status(row)?,
-        version: get(row, "version")?,
-        fence: get(row, "fence")?,
-        priority: get(row, "priority")?,
-        due_at: optional_moment(row, "due_at")?,
-        expires_at: moment(row, "expires_at")?,
-        lease_until: optional_moment(row, "lease_until")?,
-        at_provider: get(row, "at_provider")?,
-        unfinished_starts: get(row, "unfinished_starts")?,
-        outcome_unknown: get(row, "outcome_unknown")?,
-        attempts: get(row, "attempts")?,
-        attempts_before: get(row, "attempts_before")?,
-        mode: KeyMode::parse(&get::<String>(row, "mode")?).ok_or_else(|| damaged("mode"))?,
-        to_email: get(row, "to_email")?,
-        subject: get(row, "subject")?,
-        created_at: moment(row, "created_at")?,
-        scheduled_at: optional_moment(row, "scheduled_at")?,
-        sent_at: optional_moment(row, "sent_at")?,
-        delivered_at: optional_moment(row, "delivered_at")?,
-        failed_at: optional_moment(row, "failed_at")?,
-        dead_at: optional_moment(row, "dead_at")?,
-        route: get(row, "route")?,
-        provider: get(row, "provider")?,
-        provider_message_id: get(row, "provider_message_id")?,
-        last_failure: last_failure(row)?,
-        request_id: get(row, "request_id")?,
-        external_id: get(row, "external_id")?,
-        entity_id: get(row, "entity_id")?,
-        recipient_id: recipient_id
+        id: columns.parsed("id")?,
+        company: columns.parsed("company_id")?,
+        status: columns.parsed("status")?,
+        version: columns.get()?,
+        fence: columns.get()?,
+        priority: columns.get()?,
+        due_at: columns.optional_moment()?,
+        expires_at: columns.moment()?,
+        lease_until: columns.optional_moment()?,
+        at_provider: columns.get()?,
+        unfinished_starts: columns.get()?,
+        outcome_unknown: columns.get()?,
+        attempts: columns.get()?,
+        attempts_before: columns.get()?,
+        mode: KeyMode::parse(&columns.get::<String>()?).ok_or_else(|| damaged("mode"))?,
+        to_email: columns.get()?,
+        subject: columns.get()?,
+        created_at: columns.moment()?,
+        scheduled_at: columns.optional_moment()?,
+        sent_at: columns.optional_moment()?,
+        delivered_at: columns.optional_moment()?,
+        failed_at: columns.optional_moment()?,
+        dead_at: columns.optional_moment()?,
+        provider: columns.get()?,
+        provider_message_id: columns.get()?,
+        last_failure: columns.last_failure()?,
+        request_id: columns.get()?,
+        external_id: columns.get()?,
+        entity_id: columns.get()?,
+        recipient_id: columns
+            .get::<Option<String>>()?
             .map(|text| text.parse().map_err(|_| damaged("recipient_id")))
             .transpose()?,
-        size_bytes: get(row, "size_bytes")?,
-        detail: Detail::decode(&get::<String>(row, "detail")?).ok_or_else(|| damaged("detail"))?,
+        size_bytes: columns.get()?,
+        route: columns.get()?,
+        detail: Detail::decode(&columns.get::<String>()?).ok_or_else(|| damaged("detail"))?,
     })
 }
 
@@ -88,18 +113,6 @@ pub fn at(connection: &Connection, seq: i64) -> Result<Record, StoreError> {
     let mut statement = connection.prepare_cached(&sql).map_err(from_sqlite)?;
     let mut rows = statement.query([seq]).map_err(from_sqlite)?;
     rows.next().map_err(from_sqlite)?.map_or_else(|| Err(damaged("row")), record)
-}
-
-fn last_failure(row: &Row<'_>) -> Result<Option<LastFailure>, StoreError> {
-    let Some(code) = get::<Option<String>>(row, "last_failure_code")? else {
-        return Ok(None);
-    };
-    Ok(Some(LastFailure {
-        code,
-        category: get(row, "last_failure_category")?,
-        reason: get(row, "last_failure_reason")?,
-        at: moment(row, "last_failure_at")?,
-    }))
 }
 
 /// The status a move leads to, by the model's table; keeps the counts.
