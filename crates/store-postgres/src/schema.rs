@@ -14,6 +14,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0004_search.sql"),
     include_str!("../migrations/0005_history.sql"),
     include_str!("../migrations/0006_dead_letters.sql"),
+    include_str!("../migrations/0007_statistics.sql"),
 ];
 
 /// "Post" in ASCII, twice: the lock that migrating processes stand in line for.
