@@ -92,8 +92,15 @@ async fn next_group<Q, A>(
 ) -> Option<Vec<Asked<Q, A>>> {
     // The lane that holds this lock is the next one to be served; the others are at work or stand in line behind it.
     let mut questions = questions.lock().await;
-    let mut group = Vec::new();
-    (questions.recv_many(&mut group, group_max).await > 0).then_some(group)
+    let mut group = vec![questions.recv().await?];
+    // A lane is woken by the first who asks, before the others of the same moment have had their turn: they come along.
+    tokio::task::yield_now().await;
+    while group.len() < group_max
+        && let Ok(asked) = questions.try_recv()
+    {
+        group.push(asked);
+    }
+    Some(group)
 }
 
 /// A panic in `work` ends as an error for this group's callers and nobody else.
@@ -135,6 +142,25 @@ mod tests {
         let answers: Vec<(u32, usize)> =
             [one, two, three, four, five].into_iter().map(|answer| answer.expect("an answer")).collect();
         assert_eq!(answers, [(2, 4), (4, 4), (6, 4), (8, 4), (10, 1)]);
+    }
+
+    /// Tokio runs what a task wakes before what it started earlier.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn tasks_of_one_moment_share_a_group() {
+        let group = Arc::new(doubling());
+        let together = tokio::spawn(async move {
+            let ask = |number| {
+                let group = Arc::clone(&group);
+                tokio::spawn(async move { group.ask(number).await.expect("an answer").1 })
+            };
+            let tasks: Vec<_> = (0..4).map(ask).collect();
+            let mut together = Vec::new();
+            for task in tasks {
+                together.push(task.await.expect("no panic"));
+            }
+            together
+        });
+        assert_eq!(together.await.expect("no panic"), [4; 4]);
     }
 
     #[tokio::test]
