@@ -16,6 +16,7 @@ use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::addressees::Addressees;
 use crate::company_cache::CompanyCache;
 use crate::conclude::{Ending, Treatment, conclude};
 use crate::flight::Flight;
@@ -23,7 +24,7 @@ use crate::gates::{Gates, route_text};
 use crate::route::{self, Choice, Route};
 use crate::suppressions::names;
 use crate::trace::{self, Span, SpanKind, Tracer};
-use crate::validate::{self, NotPassed};
+use crate::validate;
 use crate::{Gateway, observe, sandbox};
 
 /// A provider bounds itself, since it alone knows whether its request was out. One that does not is cut here.
@@ -73,12 +74,12 @@ enum Stopped {
     Store(StoreError),
 }
 
-/// One attempt, from claim to recorded end. `suppressed` are those of its recipients that must not be written to.
-pub async fn run(bench: &Bench, mut claim: Claim, suppressed: &[Address], flight: &Flight) -> Finished {
+/// One attempt, from claim to recorded end.
+pub async fn run(bench: &Bench, mut claim: Claim, addressees: &Addressees, flight: &Flight) -> Finished {
     let mut span = span_of(&bench.gateway.tracer, &claim);
     // What is done from here on is part of the attempt.
     claim.trace = span.context();
-    let finished = try_once(bench, claim, suppressed, flight, &mut span).await;
+    let finished = try_once(bench, claim, addressees, flight, &mut span).await;
     match finished {
         Finished::Recorded(status) => span.put("state", status),
         Finished::Lost => span.put("state", "lost"),
@@ -101,7 +102,7 @@ fn span_of(tracer: &Tracer, claim: &Claim) -> Span {
 async fn try_once(
     bench: &Bench,
     claim: Claim,
-    suppressed: &[Address],
+    addressees: &Addressees,
     flight: &Flight,
     span: &mut Span,
 ) -> Finished {
@@ -115,7 +116,7 @@ async fn try_once(
     let treatment = Treatment::of(&claim.wishes, settings, &bench.gateway.settings);
 
     let mut events = Vec::new();
-    let steps = carry_out(bench, claim, suppressed, company.as_ref(), flight, &mut events);
+    let steps = carry_out(bench, claim, addressees, company.as_ref(), flight, &mut events);
     let ending = match AssertUnwindSafe(steps).catch_unwind().await {
         Ok(Ok(ending)) => ending,
         Ok(Err(Stopped::Lost)) => return lost(flight),
@@ -166,21 +167,18 @@ async fn play(bench: &Bench, flight: &Flight, provider: &str, kind: ReportKind, 
 async fn carry_out(
     bench: &Bench,
     mut claim: Claim,
-    suppressed: &[Address],
+    addressees: &Addressees,
     company: Option<&Arc<Company>>,
     flight: &Flight,
     events: &mut Vec<Event>,
 ) -> Result<Ending, Stopped> {
     let gateway = &bench.gateway;
     let company = company.map(AsRef::as_ref);
-    match validate::all(&*gateway.store, company, &claim, suppressed).await {
-        Ok(()) => events.push(validated(gateway.clock.now(), &mut claim, suppressed)),
-        Err(NotPassed::Invalid(invalid)) => {
-            observe::validation_failed(invalid.validation);
-            return Ok(Ending::Invalid(invalid));
-        }
-        Err(NotPassed::Unknown(error)) => return Err(Stopped::Store(error)),
+    if let Err(invalid) = validate::all(company, &claim, addressees) {
+        observe::validation_failed(invalid.validation);
+        return Ok(Ending::Invalid(invalid));
     }
+    events.push(validated(gateway.clock.now(), &mut claim, &addressees.suppressed));
     let fallback = CompanySettings::default();
     let settings = company.map_or(&fallback, |company| &company.settings);
     if !bench.gates.is_passable(&claim.route) && way(gateway, settings, &claim).is_some() {

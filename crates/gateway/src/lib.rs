@@ -12,6 +12,7 @@
 //! `keys` (who calls), `documents` (CPF and CNPJ under lock).
 
 pub mod accept;
+pub mod addressees;
 pub mod alerts;
 pub mod attempt;
 pub mod caution;

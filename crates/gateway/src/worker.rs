@@ -8,18 +8,19 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use model::{Address, Claim, EmailId, Event, EventKind, Verdict, WorkerId};
+use model::{Claim, EmailId, Event, EventKind, Verdict, WorkerId};
 use store::{ClaimRequest, Routes, SettledBy, Settlement, StoreError};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::addressees::{self, Addressees};
 use crate::attempt::{self, Bench, Finished};
 use crate::caution::{Caution, is_suspect};
 use crate::conclude::{Ending, Treatment, conclude};
 use crate::flight::{Flight, Flights, Stage};
 use crate::lineup::Lineup;
-use crate::{Gateway, observe, suppressions};
+use crate::{Gateway, observe};
 
 /// The most emails one claim asks for: a batch that is committed in a few milliseconds.
 const CLAIM_MAX: u32 = 64;
@@ -151,9 +152,9 @@ impl Worker {
             if claims.is_empty() {
                 self.bench.gates.probe_spent(&provider).await?;
             }
-            let suppressed = self.suppressed(&claims).await?;
+            let mut addressees = self.addressees(&claims).await?;
             for claim in claims {
-                self.spawn(claim, &suppressed, Some(provider.clone()));
+                self.spawn(claim, &mut addressees, Some(provider.clone()));
             }
         }
         Ok(())
@@ -200,8 +201,8 @@ impl Worker {
                 tracing::warn!("some emails could not be put back in time; their leases run out");
             }
         }
-        let suppressed = match self.suppressed(&sorted.run).await {
-            Ok(suppressed) => suppressed,
+        let mut addressees = match self.addressees(&sorted.run).await {
+            Ok(addressees) => addressees,
             Err(error) => {
                 for claim in &sorted.run {
                     self.caution.ended(claim.id());
@@ -210,15 +211,15 @@ impl Worker {
             }
         };
         for claim in sorted.run {
-            self.spawn(claim, &suppressed, None);
+            self.spawn(claim, &mut addressees, None);
         }
         Ok(())
     }
 
-    /// Those of the claims' recipients that must not be written to. A store that fails gets the claims back.
-    async fn suppressed(&self, claims: &[Claim]) -> Result<HashMap<EmailId, Vec<Address>>, StoreError> {
+    /// What is to be known of those the claims go to. A store that fails gets the claims back.
+    async fn addressees(&self, claims: &[Claim]) -> Result<HashMap<EmailId, Addressees>, StoreError> {
         let gateway = &self.bench.gateway;
-        let asked = suppressions::of_claims(&gateway.suppressions, &*gateway.store, claims).await;
+        let asked = addressees::of_claims(&gateway.suppressions, &*gateway.store, claims).await;
         if asked.is_err() {
             let returned =
                 claims.iter().map(|claim| put_back(&self.bench, claim, TROUBLE_PAUSE_MIN, "store"));
@@ -229,14 +230,14 @@ impl Worker {
         asked
     }
 
-    fn spawn(&mut self, claim: Claim, suppressed: &HashMap<EmailId, Vec<Address>>, probe: Option<String>) {
-        let suppressed = suppressed.get(&claim.id()).cloned().unwrap_or_default();
+    fn spawn(&mut self, claim: Claim, addressees: &mut HashMap<EmailId, Addressees>, probe: Option<String>) {
+        let addressees = addressees.remove(&claim.id()).expect("they were asked for with the claim");
         let flight = self.take_off(&claim, probe);
         let bench = self.bench.clone();
         self.tasks.spawn(async move {
             // An attempt catches the panics of its steps; this is for one in the recording of its end, whose lease
             // then runs out, so that the sweep takes it from there.
-            let attempt = AssertUnwindSafe(attempt::run(&bench, claim, &suppressed, &flight)).catch_unwind();
+            let attempt = AssertUnwindSafe(attempt::run(&bench, claim, &addressees, &flight)).catch_unwind();
             (flight.id, attempt.await.unwrap_or(Finished::StoreTrouble))
         });
     }
@@ -343,16 +344,16 @@ pub async fn run_once(gateway: &Gateway) -> Result<usize, StoreError> {
     let claims = worker.claim(Routes::All, gateway.settings.worker_concurrency.min(CLAIM_MAX)).await?;
     let count = claims.len();
     let (suspects, others): (Vec<_>, Vec<_>) = claims.into_iter().partition(is_suspect);
-    let mut suppressed = worker.suppressed(&others).await?;
-    suppressed.extend(worker.suppressed(&suspects).await?);
+    let mut addressees = worker.addressees(&others).await?;
+    addressees.extend(worker.addressees(&suspects).await?);
     for claim in others {
-        worker.spawn(claim, &suppressed, None);
+        worker.spawn(claim, &mut addressees, None);
     }
     while let Some(ended) = worker.tasks.join_next().await {
         worker.ended(ended);
     }
     for claim in suspects {
-        worker.spawn(claim, &suppressed, None);
+        worker.spawn(claim, &mut addressees, None);
         if let Some(ended) = worker.tasks.join_next().await {
             worker.ended(ended);
         }

@@ -2,7 +2,8 @@
 
 use async_trait::async_trait;
 use model::{Address, CompanyId, Content, EmailId, Event, EventKind, RecipientId, Status, Timestamp};
-use sqlx::{MySqlConnection, Row as _};
+use sqlx::mysql::MySqlRow;
+use sqlx::{MySql, MySqlConnection, QueryBuilder, Row as _};
 use store::consequence::subject_of;
 use store::detail::Detail;
 use store::erasure::{self, ERASED_ADDRESS, ERASED_SUBJECT};
@@ -22,13 +23,16 @@ const END_OF_IDS: &str = "g";
 
 #[async_trait]
 impl Recipients for MysqlStore {
-    async fn recipient(
+    async fn recipients_by_id(
         &self,
         company: CompanyId,
-        id: RecipientId,
-    ) -> Result<Option<RecipientRecord>, StoreError> {
-        self.read((company, id), |connection, &(company, id)| Box::pin(recipient(connection, company, id)))
-            .await
+        ids: &[RecipientId],
+    ) -> Result<Vec<RecipientRecord>, StoreError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let asked = (company, ids.to_vec());
+        self.read(asked, |connection, (company, ids)| Box::pin(by_id(connection, *company, ids))).await
     }
 
     async fn recipients(
@@ -63,21 +67,28 @@ impl Recipients for MysqlStore {
     }
 }
 
-async fn recipient(
+async fn by_id(
     connection: &mut MySqlConnection,
     company: CompanyId,
-    id: RecipientId,
-) -> Result<Option<RecipientRecord>, Fault> {
-    let sql = "SELECT email, external_id, deleted_at FROM recipients WHERE id = ? AND company_id = ?";
-    let row =
-        sqlx::query(sql).bind(id.to_string()).bind(company.to_string()).fetch_optional(connection).await?;
-    let Some(row) = row else { return Ok(None) };
-    Ok(Some(RecipientRecord {
-        id,
-        email: Address::trusted(get(&row, "email")?),
-        external_id: get(&row, "external_id")?,
-        deleted_at: optional_moment(&row, "deleted_at")?,
-    }))
+    ids: &[RecipientId],
+) -> Result<Vec<RecipientRecord>, Fault> {
+    let mut query =
+        QueryBuilder::<MySql>::new("SELECT id, email, external_id, deleted_at FROM recipients WHERE id IN (");
+    let mut separated = query.separated(", ");
+    for id in ids {
+        separated.push_bind(id.to_string());
+    }
+    query.push(") AND company_id = ").push_bind(company.to_string());
+    let rows = query.build().fetch_all(connection).await?;
+    let record = |row: &MySqlRow| {
+        Ok(RecipientRecord {
+            id: parsed(row, "id")?,
+            email: Address::trusted(get(row, "email")?),
+            external_id: get(row, "external_id")?,
+            deleted_at: optional_moment(row, "deleted_at")?,
+        })
+    };
+    rows.iter().map(record).collect()
 }
 
 async fn list(

@@ -1,7 +1,8 @@
 //! Acceptance: what waits is stored together, as a rule in one statement that is its own transaction.
 //!
-//! A group in which requests may decide about each other (a daily limit, a recipient to be created, one idempotency key
-//! twice) is decided in order inside a transaction first, and then stored by the same statement. Rows are in `insert`.
+//! A group in which requests may decide about each other (a daily limit, one person or one idempotency key
+//! twice) is decided in order inside a transaction first, and then stored by the same statement. Rows are in `insert`, who
+//! the emails name in `people`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use uuid::Uuid;
 use crate::error::Fault;
 use crate::insert::{Entry, Keys, insert, insert_with_keys};
 use crate::lane::{Lane, Lanes};
-use crate::recipients;
+use crate::people::{self, People};
 use crate::wake::Wake;
 
 const SIZE: GroupSize = GroupSize {
@@ -120,35 +121,37 @@ fn portions(requests: Vec<Request>) -> Vec<Vec<Request>> {
 }
 
 async fn accept(lane: &mut Lane, requests: &[Request]) -> Result<Vec<Accepted>, Fault> {
-    let entries: Vec<Entry<'_>> = requests.iter().flat_map(Request::entries).collect();
+    let mut entries: Vec<Entry<'_>> = requests.iter().flat_map(Request::entries).collect();
     if must_be_decided(requests) || statements(&entries).len() > 1 {
         return accept_in_order(lane, requests).await;
     }
-    if requests.iter().all(|request| request.acceptance.key.is_none()) {
+    let people = People::of(&mut lane.connection, &mut entries).await?;
+    if people.are_as_known() && requests.iter().all(|request| request.acceptance.key.is_none()) {
         insert(&mut lane.connection, lane.shard, &entries).await?;
         return Ok(vec![Accepted::Stored; requests.len()]);
     }
-    accept_with_keys(lane, requests, &entries).await
+    accept_with_keys(lane, requests, &entries, &people).await
 }
 
-/// Do these requests depend on each other, or on rows that have to be read first?
+/// Do these requests depend on each other, or on rows that have to be locked first?
 fn must_be_decided(requests: &[Request]) -> bool {
     let mut keys = HashSet::new();
-    requests.iter().any(|request| {
-        request.acceptance.daily_limit.is_some()
-            || request.acceptance.emails.iter().any(recipients::names_somebody)
-            || request.key().is_some_and(|key| !keys.insert(key))
-    })
+    let is_limited = |request: &Request| request.acceptance.daily_limit.is_some();
+    requests.iter().any(is_limited)
+        || !requests.iter().filter_map(Request::key).all(|key| keys.insert(key))
+        || people::meet(requests.iter().flat_map(|request| &request.acceptance.emails))
 }
 
-/// All keys are different: who gets its key is stored by the same statement, the others hear what the key stands for.
+/// All keys are different: who gets its key is stored by the same statement, with what it says of people; the others hear
+/// what the key stands for.
 async fn accept_with_keys(
     lane: &mut Lane,
     requests: &[Request],
     entries: &[Entry<'_>],
+    people: &People,
 ) -> Result<Vec<Accepted>, Fault> {
     let keys = Keys::of(requests.iter().map(|request| &request.acceptance));
-    let gained = insert_with_keys(&mut lane.connection, lane.shard, entries, &keys).await?;
+    let gained = insert_with_keys(lane, entries, &keys, people).await?;
     let is_lost = |request: &&Request| {
         request.key().is_some_and(|(company, key)| !gained.contains(&(company, key.to_owned())))
     };
@@ -198,7 +201,7 @@ async fn accept_in_order(lane: &mut Lane, requests: &[Request]) -> Result<Vec<Ac
     write_days(connection, &decision.days).await?;
     let stored = requests.iter().zip(&answers).filter(|(_, answer)| **answer == Accepted::Stored);
     let mut entries: Vec<Entry<'_>> = stored.flat_map(|(request, _)| request.entries()).collect();
-    recipients::know_all(connection, &mut entries).await?;
+    People::of(connection, &mut entries).await?.write(connection).await?;
     for entries in statements(&entries) {
         insert(connection, lane.shard, entries).await?;
     }

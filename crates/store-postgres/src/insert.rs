@@ -13,6 +13,8 @@ use uuid::Uuid;
 
 use crate::accept::{Prepared, Taken};
 use crate::error::Fault;
+use crate::lane::Lane;
+use crate::people::{People, write_people};
 use crate::row::{at, clean, signed};
 
 /// A new email with all that its rows are made of.
@@ -27,8 +29,8 @@ pub struct Entry<'a> {
 /// The rows of an email, from `email` and `body`, in the common part of both statements. The counts come from the rows
 /// inserted, so they are written after them.
 macro_rules! inserts {
-    () => {
-        "outbox AS (
+    ($counted:literal) => {
+        concat!("outbox AS (
              INSERT INTO email_outbox
                  (id, company_id, status, priority, expires_at, mode, to_email, subject, created_at, updated_at,
                   scheduled_at, ttl_ms, request_id, external_id, entity_id, recipient_id, recipient_external_id,
@@ -50,9 +52,9 @@ macro_rules! inserts {
              ON CONFLICT DO NOTHING
          ), counts AS (
              INSERT INTO status_counts (status, shard, emails)
-             SELECT status, $26, count(*) FROM outbox GROUP BY status ORDER BY status
+             SELECT status, $26, count(*) FROM outbox WHERE ", $counted, " GROUP BY status ORDER BY status
              ON CONFLICT (status, shard) DO UPDATE SET emails = status_counts.emails + excluded.emails
-         )"
+         )")
     };
 }
 
@@ -82,11 +84,12 @@ const INSERT: &str = concat!(
      ), tag AS (
          SELECT * FROM UNNEST($23::uuid[], $24::text[], $25::uuid[]) AS given (company_id, tag, email_id)
      ), ",
-    inserts!(),
+    inserts!("true"),
     " SELECT 1"
 );
 
-/// The key of a request is taken if it is free or its time is over; emails whose key was not taken are left out.
+/// The key of a request is taken if it is free or its time is over; emails whose key was not taken are left out, and what
+/// they say of people with them. The counts wait for the people: whoever waits for a person must not hold a row of theirs.
 /// Keys are taken in one order by everybody, so that two groups never wait for each other in a circle. `IS TRUE` keeps
 /// the planner from making a loop of what is a look into a hash table.
 const INSERT_WITH_KEYS: &str = concat!(
@@ -110,7 +113,9 @@ const INSERT_WITH_KEYS: &str = concat!(
          SELECT * FROM UNNEST($23::uuid[], $24::text[], $25::uuid[]) AS given (company_id, tag, email_id)
          WHERE (email_id IN (SELECT id FROM email)) IS TRUE
      ), ",
-    inserts!(),
+    write_people!(34 35 36 37 38 39 40 41 42 43, "(email_id IN (SELECT id FROM email)) IS TRUE"),
+    ", ",
+    inserts!("(SELECT count(*) FROM people) >= 0"),
     " SELECT company_id, key FROM gained"
 );
 
@@ -122,15 +127,15 @@ pub async fn insert(connection: &mut PgConnection, shard: i16, entries: &[Entry<
 
 /// Gives back the keys that were gained.
 pub async fn insert_with_keys(
-    connection: &mut PgConnection,
-    shard: i16,
+    lane: &mut Lane,
     entries: &[Entry<'_>],
     keys: &Keys<'_>,
+    people: &People,
 ) -> Result<HashSet<(Uuid, String)>, Fault> {
     let columns = Columns::of(entries);
     let key_of_each: Vec<Option<&str>> = entries.iter().map(|entry| entry.key).collect();
-    let query = keys.bind(columns.bind(sqlx::query(INSERT_WITH_KEYS), shard)).bind(key_of_each);
-    read_keys(query.fetch_all(connection).await?)
+    let query = keys.bind(columns.bind(sqlx::query(INSERT_WITH_KEYS), lane.shard)).bind(key_of_each);
+    read_keys(people.bind(query).fetch_all(&mut lane.connection).await?)
 }
 
 fn read_keys(rows: Vec<sqlx::postgres::PgRow>) -> Result<HashSet<(Uuid, String)>, Fault> {

@@ -27,6 +27,7 @@ mod lookup;
 mod nodelay;
 mod outbox;
 mod paging;
+mod people;
 mod providers;
 mod recipients;
 mod row;

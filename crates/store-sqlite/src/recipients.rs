@@ -14,12 +14,13 @@ use crate::{SqliteStore, outbox, row};
 
 #[async_trait]
 impl Recipients for SqliteStore {
-    async fn recipient(
+    async fn recipients_by_id(
         &self,
         company: CompanyId,
-        id: RecipientId,
-    ) -> Result<Option<RecipientRecord>, StoreError> {
-        self.reader.run(move |connection| recipient(connection, company, id)).await
+        ids: &[RecipientId],
+    ) -> Result<Vec<RecipientRecord>, StoreError> {
+        let ids = ids.to_vec();
+        self.reader.run(move |connection| by_id(connection, company, &ids)).await
     }
 
     async fn recipients(
@@ -71,27 +72,27 @@ fn list(
     Ok(Page { items: rows.into_iter().map(record).collect::<Result<_, StoreError>>()?, next })
 }
 
-fn recipient(
+fn by_id(
     connection: &Connection,
     company: CompanyId,
-    id: RecipientId,
-) -> Result<Option<RecipientRecord>, StoreError> {
-    connection
-        .prepare_cached(
-            "SELECT email, external_id, deleted_at FROM recipients WHERE id = ?1 AND company_id = ?2",
-        )
-        .and_then(|mut statement| {
-            let read = |row: &rusqlite::Row<'_>| {
-                Ok(RecipientRecord {
-                    id,
-                    email: Address::trusted(row.get(0)?),
-                    external_id: row.get(1)?,
-                    deleted_at: row.get::<_, Option<i64>>(2)?.map(Timestamp::from_millis),
-                })
-            };
-            statement.query_row((id.to_string(), company.to_string()), read).optional()
-        })
-        .map_err(from_sqlite)
+    ids: &[RecipientId],
+) -> Result<Vec<RecipientRecord>, StoreError> {
+    let sql = "SELECT email, external_id, deleted_at FROM recipients WHERE id = ?1 AND company_id = ?2";
+    let mut statement = connection.prepare_cached(sql).map_err(from_sqlite)?;
+    let company = company.to_string();
+    let mut found = Vec::with_capacity(ids.len());
+    for &id in ids {
+        let read = |row: &rusqlite::Row<'_>| {
+            Ok(RecipientRecord {
+                id,
+                email: Address::trusted(row.get(0)?),
+                external_id: row.get(1)?,
+                deleted_at: row.get::<_, Option<i64>>(2)?.map(Timestamp::from_millis),
+            })
+        };
+        found.extend(statement.query_row((id.to_string(), &company), read).optional().map_err(from_sqlite)?);
+    }
+    Ok(found)
 }
 
 /// Creates the recipient an email names by external id or document, or brings it up to date. A recipient named

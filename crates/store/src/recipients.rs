@@ -7,11 +7,13 @@ use crate::{Cursor, Page, StoreError};
 
 #[async_trait]
 pub trait Recipients: Send + Sync {
-    async fn recipient(
+    /// Those of the company's that have these ids, deleted ones too, in any order; ids of nobody are passed over. A worker
+    /// asks for all that it claimed at once.
+    async fn recipients_by_id(
         &self,
         company: CompanyId,
-        id: RecipientId,
-    ) -> Result<Option<RecipientRecord>, StoreError>;
+        ids: &[RecipientId],
+    ) -> Result<Vec<RecipientRecord>, StoreError>;
 
     /// Those that are not deleted, the latest known first.
     async fn recipients(

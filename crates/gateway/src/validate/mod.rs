@@ -8,8 +8,9 @@ pub mod outbox;
 pub mod recipient;
 pub mod template;
 
-use model::{Address, Category, Claim, Company, ErrorCode, Failure};
-use store::{Store, StoreError};
+use model::{Category, Claim, Company, ErrorCode, Failure};
+
+use crate::addressees::Addressees;
 
 /// Which of the four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,27 +42,12 @@ pub struct Invalid {
     pub failure: Failure,
 }
 
-/// Why an email did not pass.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NotPassed {
-    Invalid(Invalid),
-    /// Nobody knows: the store could not be asked.
-    Unknown(StoreError),
-}
-
-/// All four, in order; the first that refuses decides. `suppressed` are those of its recipients that the company does not
-/// write to.
-pub async fn all(
-    store: &dyn Store,
-    company: Option<&Company>,
-    claim: &Claim,
-    suppressed: &[Address],
-) -> Result<(), NotPassed> {
-    let refused_by = |validation| move |failure| NotPassed::Invalid(Invalid { validation, failure });
+/// All four, in order; the first that refuses decides.
+pub fn all(company: Option<&Company>, claim: &Claim, addressees: &Addressees) -> Result<(), Invalid> {
+    let refused_by = |validation| move |failure| Invalid { validation, failure };
     integrity::check(claim).map_err(refused_by(Validation::Integrity))?;
     outbox::check(company, claim).map_err(refused_by(Validation::Outbox))?;
-    let known = recipient::look_up(store, claim).await.map_err(NotPassed::Unknown)?;
-    recipient::check(claim, &known, suppressed).map_err(refused_by(Validation::Recipient))?;
+    recipient::check(claim, addressees).map_err(refused_by(Validation::Recipient))?;
     template::check(claim).map_err(refused_by(Validation::Template))
 }
 

@@ -5,8 +5,8 @@ use model::{Address, Content, KeyMode, RecipientId};
 use store::RecipientRecord;
 use testkit::{START, a_company, a_recipient, an_address};
 
-use super::recipient::Known;
 use super::*;
+use crate::addressees::{Addressees, Person};
 use crate::testing::a_claim;
 
 type Change = fn(&mut Claim);
@@ -85,15 +85,17 @@ fn recipient() {
     let deleted = RecipientRecord { deleted_at: Some(START), ..record.clone() };
     let moved = RecipientRecord { email: an_address("ana@example.org"), ..record.clone() };
     let cases = [
-        ("nobody named", Known::NotNamed, None),
-        ("found, other case", Known::Found(record), None),
-        ("missing", Known::Missing, Some(ErrorCode::RECIPIENT_NOT_FOUND)),
-        ("deleted", Known::Found(deleted), Some(ErrorCode::RECIPIENT_NOT_FOUND)),
-        ("another address", Known::Found(moved), Some(ErrorCode::INVALID_EMAIL)),
+        ("nobody named", Person::NotNamed, None),
+        ("found, other case", Person::Found(record), None),
+        ("missing", Person::Missing, Some(ErrorCode::RECIPIENT_NOT_FOUND)),
+        ("deleted", Person::Found(deleted), Some(ErrorCode::RECIPIENT_NOT_FOUND)),
+        ("another address", Person::Found(moved), Some(ErrorCode::INVALID_EMAIL)),
     ];
-    for (case, known, expected) in cases {
+    for (case, person, expected) in cases {
         assert_eq!(
-            recipient::check(&claim, &known, &[]).err().map(|failure| failure.code),
+            recipient::check(&claim, &Addressees { person, ..Addressees::default() })
+                .err()
+                .map(|failure| failure.code),
             expected,
             "{case}"
         );

@@ -235,6 +235,7 @@ macro_rules! store_contract {
             ] racing [names_are_unique_in_a_race]
             recipients [
                 a_named_recipient_is_created,
+                recipients_are_found_together,
                 nobody_named_is_nobody_created,
                 an_external_id_is_one_person,
                 a_document_is_one_person,

@@ -4,7 +4,7 @@
 use model::{CompanyId, NewEmail, Recipient, RecipientId, Secret};
 use testkit::{START, a_recipient, an_address, an_email, an_email_at, at_secs};
 
-use super::stage::{a_company, acceptance, read, stored};
+use super::stage::{a_company, acceptance, read, recipient_of_id, stored};
 use crate::{Accepted, RecipientRecord, Store};
 
 /// A recipient that is named for the first time is created, and the email knows its id.
@@ -17,7 +17,21 @@ pub async fn a_named_recipient_is_created(store: &dyn Store) {
         external_id: Some("customer-7".into()),
         deleted_at: None,
     };
-    assert_eq!(store.recipient(company, id).await.expect("read"), Some(expected));
+    assert_eq!(recipient_of_id(store, company, id).await, Some(expected));
+}
+
+/// Several are asked for at once: each that exists is there once, whoever is missing or another company's is not.
+pub async fn recipients_are_found_together(store: &dyn Store) {
+    let (acme, other) = (a_company(store, "acme").await, a_company(store, "other").await);
+    let one = send(store, acme, a_recipient("customer-1"), "one@example.com").await;
+    let two = send(store, acme, a_recipient("customer-2"), "two@example.com").await;
+    let foreign = send(store, other, a_recipient("customer-1"), "one@example.com").await;
+    let asked = [two, foreign, RecipientId::new(START), one];
+    let mut found = store.recipients_by_id(acme, &asked).await.expect("recipients are read");
+    found.sort_by_key(|record| record.email.expose().to_owned());
+    let found: Vec<_> = found.iter().map(|record| (record.id, record.email.expose())).collect();
+    assert_eq!(found, [(one, "one@example.com"), (two, "two@example.com")]);
+    assert_eq!(store.recipients_by_id(acme, &[]).await.expect("recipients are read"), []);
 }
 
 /// An email that names nobody creates nobody.
@@ -62,7 +76,7 @@ pub async fn identifiers_are_learned(store: &dyn Store) {
     let third = send(store, company, by_document, "three@example.com").await;
     assert_eq!((first, second), (second, third));
     assert_eq!(address_of(store, company, first).await, "three@example.com");
-    let record = store.recipient(company, first).await.expect("read").expect("known");
+    let record = recipient_of_id(store, company, first).await.expect("known");
     assert_eq!(record.external_id.as_deref(), Some("customer-7"), "what is not named again is not forgotten");
 }
 
@@ -102,7 +116,7 @@ pub async fn people_belong_to_their_company(store: &dyn Store) {
     assert_ne!(ours, theirs);
     assert_eq!(address_of(store, acme, ours).await, "ours@example.com");
     assert_eq!(address_of(store, other, theirs).await, "theirs@example.com");
-    assert_eq!(store.recipient(other, ours).await.expect("read"), None);
+    assert_eq!(recipient_of_id(store, other, ours).await, None);
 }
 
 /// Another company's recipient is never touched, not even by its id. Whether such an email is taken or refused is
@@ -111,13 +125,13 @@ pub async fn another_companys_recipient_is_never_touched(store: &dyn Store) {
     let acme = a_company(store, "acme").await;
     let other = a_company(store, "other").await;
     let ours = send(store, acme, a_recipient("customer-7"), "ours@example.com").await;
-    let before = store.recipient(acme, ours).await.expect("read");
+    let before = recipient_of_id(store, acme, ours).await;
     let mut email = an_email_at(other, at_secs(1));
     email.envelope.to = an_address("theirs@example.com");
     email.recipient = Some(Recipient { id: Some(ours), ..a_recipient("customer-9") });
     drop(store.accept(acceptance(vec![email], at_secs(1))).await);
-    assert_eq!(store.recipient(acme, ours).await.expect("read"), before);
-    assert_eq!(store.recipient(other, ours).await.expect("read"), None);
+    assert_eq!(recipient_of_id(store, acme, ours).await, before);
+    assert_eq!(recipient_of_id(store, other, ours).await, None);
 }
 
 /// Names of a person travel with the email, not in anybody else's.
@@ -174,6 +188,6 @@ async fn send(store: &dyn Store, company: CompanyId, recipient: Recipient, to: &
 }
 
 async fn address_of(store: &dyn Store, company: CompanyId, id: RecipientId) -> String {
-    let record = store.recipient(company, id).await.expect("read").expect("the recipient is known");
+    let record = recipient_of_id(store, company, id).await.expect("the recipient is known");
     record.email.expose().to_owned()
 }

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use model::attempt::LostLease;
 use model::{
-    Claim, Company, CompanyId, CompanySettings, Email, EmailId, Event, EventKind, Guard, NewEmail, Status,
-    Timestamp, Verdict, WorkerId,
+    Claim, Company, CompanyId, CompanySettings, Email, EmailId, Event, EventKind, Guard, NewEmail,
+    RecipientId, Status, Timestamp, Verdict, WorkerId,
 };
 use testkit::{START, a_failure, an_email_at};
 
 use crate::{
     Acceptance, Accepted, AttemptStart, Begun, Cancelled, ClaimRequest, Cursor, EmailFilter, IdempotencyKey,
-    IntakeVerdict, Routes, Settled, SettledBy, Settlement, Store,
+    IntakeVerdict, RecipientRecord, Routes, Settled, SettledBy, Settlement, Store,
 };
 
 pub const LEASE: Duration = Duration::from_secs(45);
@@ -169,6 +169,16 @@ pub async fn lost_leases(store: &dyn Store, now: Timestamp) -> Vec<LostLease> {
 /// What the store has of an email that must be there.
 pub async fn read(store: &dyn Store, company: CompanyId, id: EmailId) -> Email {
     store.email(company, id).await.expect("an email is read").expect("the email is there")
+}
+
+pub async fn recipient_of_id(
+    store: &dyn Store,
+    company: CompanyId,
+    id: RecipientId,
+) -> Option<RecipientRecord> {
+    let mut found = store.recipients_by_id(company, &[id]).await.expect("recipients are read");
+    assert!(found.len() <= 1, "one id is one recipient: {found:?}");
+    found.pop()
 }
 
 pub async fn events(store: &dyn Store, company: CompanyId, id: EmailId) -> Vec<Event> {
