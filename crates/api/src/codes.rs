@@ -15,6 +15,9 @@ pub const CODES: &[(&str, &str)] = &[
     ("RATE_LIMITED", "Too many requests"),
     ("DAILY_LIMIT_EXCEEDED", "Daily limit reached"),
     // The request as such.
+    ("INVALID_REQUEST", "Not a request"),
+    ("ADDRESS_TOO_LONG", "Address too long"),
+    ("HEAD_TOO_LARGE", "Head too large"),
     ("ROUTE_NOT_FOUND", "No such address"),
     ("METHOD_NOT_ALLOWED", "Method not allowed here"),
     ("UNSUPPORTED_MEDIA_TYPE", "Wrong content type"),
@@ -171,6 +174,7 @@ mod tests {
             include_str!("json.rs"),
             include_str!("routes.rs"),
             include_str!("serve.rs"),
+            include_str!("serve/stream.rs"),
             include_str!("v1/alerts.rs"),
             include_str!("v1/attachments.rs"),
             include_str!("v1/copies.rs"),

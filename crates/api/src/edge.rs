@@ -20,7 +20,7 @@ use crate::limits::REQUEST_ID_LENGTH_MAX;
 use crate::rate::RateStatus;
 use crate::state::ApiState;
 
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
@@ -36,7 +36,7 @@ impl FromRequestParts<ApiState> for RequestId {
     }
 }
 
-/// The outermost layer.
+/// The outermost layer, of the API and of the pages.
 pub async fn edge(State(state): State<ApiState>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let id = request_id(request.headers());
@@ -97,16 +97,29 @@ fn finish(response: &mut Response, id: &str, state: &ApiState) {
         *response.body_mut() = problem.body(id).into();
         let headers = response.headers_mut();
         headers.remove(header::CONTENT_LENGTH);
-        headers.insert(header::CONTENT_TYPE, PROBLEM_JSON);
+        put_problem_type(headers);
     }
     let rate = response.extensions_mut().remove::<RateStatus>();
-    let headers = response.headers_mut();
-    rate.unwrap_or_else(|| state.rate.untouched()).write(headers);
+    let rate = rate.unwrap_or_else(|| RateStatus::untouched(state.settings.requests_per_sec));
+    put_common(response.headers_mut(), id, rate);
+}
+
+pub fn put_problem_type(headers: &mut HeaderMap) {
+    headers.insert(header::CONTENT_TYPE, PROBLEM_JSON);
+}
+
+/// What every answer carries.
+pub fn put_common(headers: &mut HeaderMap, id: &str, rate: RateStatus) {
+    rate.write(headers);
     if let Ok(id) = HeaderValue::from_str(id) {
         headers.insert(REQUEST_ID, id);
     }
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+}
+
+pub fn new_request_id() -> String {
+    format!("req_{}", uuid::Uuid::now_v7())
 }
 
 /// 1 to 128 characters that can do no harm in a log or a header.
@@ -119,7 +132,7 @@ fn request_id(headers: &HeaderMap) -> Arc<str> {
     };
     match headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(is_fine) {
         Some(id) => Arc::from(id),
-        None => Arc::from(format!("req_{}", uuid::Uuid::now_v7())),
+        None => Arc::from(new_request_id()),
     }
 }
 
