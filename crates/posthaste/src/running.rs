@@ -151,7 +151,8 @@ async fn finish(mut parts: JoinSet<&'static str>, shutdown: &CancellationToken) 
         match ended {
             Ok(_) if was_asked => {}
             Ok(name) => first_trouble = first_trouble.or(Some(format!("the {name} ended by itself"))),
-            Err(error) => first_trouble = first_trouble.or(Some(format!("a part stopped: {error}"))),
+            // The words of a panic may quote somebody's mail; the log says where it was.
+            Err(_panic) => first_trouble = first_trouble.or(Some("a part met a bug and stopped".to_owned())),
         }
     }
     match first_trouble {
