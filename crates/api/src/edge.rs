@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt as _;
 use gateway::accept::copy::original_of;
 use gateway::trace::Span;
+use model::document::looks_like_document;
 
 use crate::error::Problem;
 use crate::inside::Pass;
@@ -128,6 +129,8 @@ fn request_id(headers: &HeaderMap) -> Arc<str> {
             && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte))
             // Such an id says of an email that it is a copy; only we may say so.
             && original_of(id).is_none()
+            // It stands in logs and events.
+            && !looks_like_document(id)
     };
     match headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(is_fine) {
         Some(id) => Arc::from(id),
@@ -174,6 +177,9 @@ mod tests {
             ("<script>", false),
             ("release:mine", true),
             ("release:0194812c-9a7b-7cc3-9f0e-3c5d2a1b4e6f", false),
+            ("529.982.247-25", false),
+            ("cpf:52998224725", false),
+            ("52998224725", true),
         ];
         for (given, kept) in cases {
             let mut headers = HeaderMap::new();

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use model::document::looks_like_document;
 use model::{Address, Content};
 use store::StoreError;
 use template::{RenderError, Template};
@@ -53,6 +54,10 @@ impl Known {
         };
         let rendered = template.render(&variables).map_err(faults)?;
         if draft.envelope.subject.expose().is_empty() {
+            if looks_like_document(&rendered.subject) {
+                let message = "holds a CPF or CNPJ in clear as the template makes it";
+                return Err(vec![Fault::wrong("subject", "PII_NOT_ALLOWED", message)]);
+            }
             draft.envelope.subject = model::Secret::new(rendered.subject);
         }
         if let Content::Composed { html, text, .. } = &mut draft.content {
