@@ -141,6 +141,7 @@ pub const WARNINGS: &[(&str, &str)] = &[
     ("SCHEDULED_IN_PAST", "The time is past; the email is sent now"),
     ("NOT_AVAILABLE_YET", "Kept, but not done by this version"),
     ("CONTENT_TYPE_CORRECTED", "The attachment is sent as what its bytes show"),
+    ("UNUSED_VARIABLE", "The template does not mention this variable"),
     ("RECIPIENT_SUPPRESSED", "Nothing is sent to this address until it is off the list"),
 ];
 

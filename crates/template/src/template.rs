@@ -143,6 +143,20 @@ impl Template {
         &self.variables
     }
 
+    /// Those of the given variables that the template does not mention, sorted; only the outermost, since objects are
+    /// handed over whole.
+    pub fn unmentioned<'v>(&self, variables: &'v Json) -> Vec<&'v str> {
+        let is_mentioned = |name: &str| {
+            self.variables.iter().any(|path| {
+                path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+            })
+        };
+        let given = variables.as_object().into_iter().flat_map(serde_json::Map::keys);
+        let mut extra: Vec<&str> = given.map(String::as_str).filter(|name| !is_mentioned(name)).collect();
+        extra.sort_unstable();
+        extra
+    }
+
     /// One part, and the variables it missed. A calculation with a missing variable stops the engine: the variable is
     /// noted, a number takes its place, and the part is rendered again to find what else is missing.
     fn render_part(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use model::document::looks_like_document;
 use model::{Address, Content};
+use serde_json::Value;
 use store::StoreError;
 use template::{RenderError, Template};
 
@@ -60,6 +61,7 @@ impl Known {
             }
             draft.envelope.subject = model::Secret::new(rendered.subject);
         }
+        draft.notes.extend(unused(template, &variables));
         if let Content::Composed { html, text, .. } = &mut draft.content {
             *html = rendered.html;
             text.get_or_insert(rendered.text);
@@ -94,6 +96,20 @@ impl Known {
         }
         Ok(notes)
     }
+}
+
+/// Variables told of that a template does not mention. Whoever hands over everything it has need not read more.
+const UNUSED_TOLD_MAX: usize = 10;
+/// Of a variable's name; it is the caller's and may be anything.
+const NAME_CHARS_MAX: usize = 64;
+
+/// What was given in vain is likely misspelt.
+fn unused<'v>(template: &Template, variables: &'v Value) -> impl Iterator<Item = Note> + use<'v> {
+    template.unmentioned(variables).into_iter().take(UNUSED_TOLD_MAX).map(|name| Note {
+        field: format!("variables.{}", name.chars().take(NAME_CHARS_MAX).collect::<String>()),
+        code: "UNUSED_VARIABLE",
+        message: "is not mentioned in the template".to_owned(),
+    })
 }
 
 pub const SUPPRESSED: &str = "RECIPIENT_SUPPRESSED";
