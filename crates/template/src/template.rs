@@ -146,13 +146,11 @@ impl Template {
     /// Those of the given variables that the template does not mention, sorted; only the outermost, since objects are
     /// handed over whole.
     pub fn unmentioned<'v>(&self, variables: &'v Json) -> Vec<&'v str> {
-        let is_mentioned = |name: &str| {
-            self.variables.iter().any(|path| {
-                path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-            })
-        };
+        let root = |path: &String| path.split(['.', '[']).next().unwrap_or_default().to_owned();
+        let mentioned: BTreeSet<String> = self.variables.iter().map(root).collect();
         let given = variables.as_object().into_iter().flat_map(serde_json::Map::keys);
-        let mut extra: Vec<&str> = given.map(String::as_str).filter(|name| !is_mentioned(name)).collect();
+        let mut extra: Vec<&str> =
+            given.map(String::as_str).filter(|name| !mentioned.contains(*name)).collect();
         extra.sort_unstable();
         extra
     }
