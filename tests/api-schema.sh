@@ -55,7 +55,8 @@ status=0
 PYTHONPATH=$root/tests/peers SCHEMATHESIS_HOOKS=schema_hooks \
     "$(dirname "$python")/schemathesis" run "http://127.0.0.1:$port/openapi.json" \
     --header "X-API-Key: $key" \
-    --checks not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance \
+    --checks not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,response_schema_conformance \
+    --max-redirects 0 \
     --max-examples "$examples" --seed "$seed" --generation-database none --suppress-health-check too_slow \
     --workers 1 --request-timeout 10 --no-color </dev/null || status=$?
 kill -0 "$server" 2>/dev/null || fail "the server ended during the run"

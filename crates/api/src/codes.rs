@@ -15,6 +15,9 @@ pub const CODES: &[(&str, &str)] = &[
     ("RATE_LIMITED", "Too many requests"),
     ("DAILY_LIMIT_EXCEEDED", "Daily limit reached"),
     // The request as such.
+    ("INVALID_REQUEST", "Not a request"),
+    ("ADDRESS_TOO_LONG", "Address too long"),
+    ("HEAD_TOO_LARGE", "Head too large"),
     ("ROUTE_NOT_FOUND", "No such address"),
     ("METHOD_NOT_ALLOWED", "Method not allowed here"),
     ("UNSUPPORTED_MEDIA_TYPE", "Wrong content type"),
@@ -138,6 +141,7 @@ pub const WARNINGS: &[(&str, &str)] = &[
     ("SCHEDULED_IN_PAST", "The time is past; the email is sent now"),
     ("NOT_AVAILABLE_YET", "Kept, but not done by this version"),
     ("CONTENT_TYPE_CORRECTED", "The attachment is sent as what its bytes show"),
+    ("UNUSED_VARIABLE", "The template does not mention this variable"),
     ("RECIPIENT_SUPPRESSED", "Nothing is sent to this address until it is off the list"),
 ];
 
@@ -171,6 +175,7 @@ mod tests {
             include_str!("json.rs"),
             include_str!("routes.rs"),
             include_str!("serve.rs"),
+            include_str!("serve/stream.rs"),
             include_str!("v1/alerts.rs"),
             include_str!("v1/attachments.rs"),
             include_str!("v1/copies.rs"),

@@ -1,6 +1,5 @@
 //! Around every request: its id, its time limit, a net under panics, and problems made into bodies.
 
-use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt as _;
 use gateway::accept::copy::original_of;
 use gateway::trace::Span;
+use model::document::looks_like_document;
 
 use crate::error::Problem;
 use crate::inside::Pass;
@@ -20,7 +20,7 @@ use crate::limits::REQUEST_ID_LENGTH_MAX;
 use crate::rate::RateStatus;
 use crate::state::ApiState;
 
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
@@ -36,7 +36,7 @@ impl FromRequestParts<ApiState> for RequestId {
     }
 }
 
-/// The outermost layer.
+/// The outermost layer, of the API and of the pages.
 pub async fn edge(State(state): State<ApiState>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let id = request_id(request.headers());
@@ -53,7 +53,7 @@ pub async fn edge(State(state): State<ApiState>, mut request: Request, next: Nex
     let mut response = match AssertUnwindSafe(work).catch_unwind().await {
         Ok(Ok(response)) => response,
         Ok(Err(_)) => timed_out().into_response(),
-        Err(panic) => panicked(&id, panic.as_ref()).into_response(),
+        Err(_panic) => panicked(&id).into_response(),
     };
     finish(&mut response, &id, &state);
     end_span(&mut span, response.status());
@@ -97,16 +97,29 @@ fn finish(response: &mut Response, id: &str, state: &ApiState) {
         *response.body_mut() = problem.body(id).into();
         let headers = response.headers_mut();
         headers.remove(header::CONTENT_LENGTH);
-        headers.insert(header::CONTENT_TYPE, PROBLEM_JSON);
+        put_problem_type(headers);
     }
     let rate = response.extensions_mut().remove::<RateStatus>();
-    let headers = response.headers_mut();
-    rate.unwrap_or_else(|| state.rate.untouched()).write(headers);
+    let rate = rate.unwrap_or_else(|| RateStatus::untouched(state.settings.requests_per_sec));
+    put_common(response.headers_mut(), id, rate);
+}
+
+pub fn put_problem_type(headers: &mut HeaderMap) {
+    headers.insert(header::CONTENT_TYPE, PROBLEM_JSON);
+}
+
+/// What every answer carries.
+pub fn put_common(headers: &mut HeaderMap, id: &str, rate: RateStatus) {
+    rate.write(headers);
     if let Ok(id) = HeaderValue::from_str(id) {
         headers.insert(REQUEST_ID, id);
     }
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+}
+
+pub fn new_request_id() -> String {
+    format!("req_{}", uuid::Uuid::now_v7())
 }
 
 /// 1 to 128 characters that can do no harm in a log or a header.
@@ -116,10 +129,12 @@ fn request_id(headers: &HeaderMap) -> Arc<str> {
             && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte))
             // Such an id says of an email that it is a copy; only we may say so.
             && original_of(id).is_none()
+            // It stands in logs and events.
+            && !looks_like_document(id)
     };
     match headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(is_fine) {
         Some(id) => Arc::from(id),
-        None => Arc::from(format!("req_{}", uuid::Uuid::now_v7())),
+        None => Arc::from(new_request_id()),
     }
 }
 
@@ -133,14 +148,9 @@ fn timed_out() -> Problem {
     .later(Duration::from_secs(5))
 }
 
-/// The panic's words go to the log only.
-fn panicked(id: &str, panic: &(dyn Any + Send)) -> Problem {
-    let words = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message");
-    tracing::error!(requestId = id, panic = words, "a request met a bug");
+/// The panic's words are dropped: they may quote what was sent. Where it happened was logged as it happened.
+fn panicked(id: &str) -> Problem {
+    tracing::error!(requestId = id, "a request met a bug");
     Problem::internal()
 }
 
@@ -167,6 +177,9 @@ mod tests {
             ("<script>", false),
             ("release:mine", true),
             ("release:0194812c-9a7b-7cc3-9f0e-3c5d2a1b4e6f", false),
+            ("529.982.247-25", false),
+            ("cpf:52998224725", false),
+            ("52998224725", true),
         ];
         for (given, kept) in cases {
             let mut headers = HeaderMap::new();

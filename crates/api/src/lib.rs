@@ -27,8 +27,9 @@ mod state;
 mod v1;
 mod webhooks;
 
+pub use edge::edge;
 pub use limits::{ATTACHMENTS_BYTES_MAX, CONNECTIONS_MAX, REQUESTS_PER_SEC};
-pub use routes::router;
+pub use routes::{health_router, router};
 pub use serve::{Peer, ServeSettings, serve};
 pub use state::{ApiSettings, ApiState};
 pub use webhooks::{Fetch, NotFetched, Source as WebhookSource, Webhooks};

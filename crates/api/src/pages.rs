@@ -1,9 +1,9 @@
-//! The few pages for people: the documentation, drawn by a small script from `/openapi.json`, and a landing
-//! page. Nothing is loaded from elsewhere, and the policy allows only the very script and style that ship.
+//! The documentation for people, drawn by a small script from `/openapi.json`, and the way from `/` to the dashboard.
+//! Nothing is loaded from elsewhere, and the policy allows only the very script and style that ship.
 
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -16,25 +16,20 @@ use crate::v1::answer;
 const STYLE: &str = include_str!("pages/style.css");
 const SCRIPT: &str = include_str!("pages/docs.js");
 const DOCS: &str = include_str!("pages/docs.html");
-const LANDING: &str = include_str!("pages/landing.html");
+/// Where the dashboard is.
+const DASHBOARD: &str = "/ui";
 
 /// Made once: they never change while the program runs.
 pub struct Pages {
     openapi: Bytes,
     docs: Bytes,
-    landing: Bytes,
     policy: HeaderValue,
 }
 
 impl Pages {
     pub fn new() -> Self {
-        let fill = |page: &str| Bytes::from(page.replace("/*STYLE*/", STYLE).replace("/*SCRIPT*/", SCRIPT));
-        Self {
-            openapi: openapi::document().to_string().into(),
-            docs: fill(DOCS),
-            landing: fill(LANDING),
-            policy: policy(),
-        }
+        let docs = DOCS.replace("/*STYLE*/", STYLE).replace("/*SCRIPT*/", SCRIPT);
+        Self { openapi: openapi::document().to_string().into(), docs: docs.into(), policy: policy() }
     }
 
     fn html(&self, page: &Bytes) -> Response {
@@ -67,6 +62,7 @@ pub async fn docs(State(state): State<ApiState>) -> Response {
     state.pages.html(&state.pages.docs)
 }
 
-pub async fn landing(State(state): State<ApiState>) -> Response {
-    state.pages.html(&state.pages.landing)
+/// Whoever types the bare address is a person.
+pub async fn front() -> Redirect {
+    Redirect::to(DASHBOARD)
 }

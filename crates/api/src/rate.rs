@@ -23,6 +23,11 @@ pub struct RateStatus {
 }
 
 impl RateStatus {
+    /// Where nobody is counted: before the caller is known, and for the operator.
+    pub fn untouched(limit: u32) -> Self {
+        Self { limit, remaining: limit }
+    }
+
     /// The window ends within this second, so it is always 1 until a reset.
     pub fn write(self, headers: &mut HeaderMap) {
         headers.insert(LIMIT, HeaderValue::from(self.limit));
@@ -45,11 +50,6 @@ pub struct RateWindows {
 impl RateWindows {
     pub fn new(limit: u32) -> Self {
         Self { limit, shards: Default::default() }
-    }
-
-    /// Where nobody is counted: before the caller is known, and for the operator.
-    pub fn untouched(&self) -> RateStatus {
-        RateStatus { limit: self.limit, remaining: self.limit }
     }
 
     /// Counts one request. `Err` when the second is used up.

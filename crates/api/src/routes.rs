@@ -31,10 +31,17 @@ const PUBLIC: Access = Access::Public;
 
 /// The whole API, one line per route.
 pub fn table() -> Vec<Route> {
-    [emails_of_a_company(), aftermath_of_a_company(), webhooks_of_providers(), operator(), system()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        emails_of_a_company(),
+        aftermath_of_a_company(),
+        webhooks_of_providers(),
+        operator(),
+        health_of_the_process(),
+        system(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn emails_of_a_company() -> Vec<Route> {
@@ -165,15 +172,21 @@ fn operator() -> Vec<Route> {
     ]
 }
 
-fn system() -> Vec<Route> {
+fn health_of_the_process() -> Vec<Route> {
     use Method as M;
     vec![
         route(M::GET, "/livez", PUBLIC, get(health::livez), system::livez),
         route(M::GET, "/readyz", PUBLIC, get(health::readyz), system::readyz),
         route(M::GET, "/metrics", PUBLIC, get(health::metrics), system::metrics),
+    ]
+}
+
+fn system() -> Vec<Route> {
+    use Method as M;
+    vec![
         route(M::GET, "/openapi.json", PUBLIC, get(pages::openapi), system::openapi),
         route(M::GET, "/docs", PUBLIC, get(pages::docs), system::docs),
-        route(M::GET, "/", PUBLIC, get(pages::landing), system::landing),
+        route(M::GET, "/", PUBLIC, get(pages::front), system::front),
     ]
 }
 
@@ -189,8 +202,17 @@ fn route(
 
 /// The whole API as a service.
 pub fn router(state: ApiState) -> Router {
+    within_the_edge(of(table(), &state).fallback(no_such_route), state)
+}
+
+/// Health and numbers alone, for a process that takes nothing in.
+pub fn health_router(state: ApiState) -> Router {
+    within_the_edge(of(health_of_the_process(), &state).fallback(only_health), state)
+}
+
+fn of(routes: Vec<Route>, state: &ApiState) -> Router<ApiState> {
     let mut router = Router::new();
-    for Route { path, access, handler, .. } in table() {
+    for Route { path, access, handler, .. } in routes {
         let handler = match access {
             Access::Public => handler,
             access => handler.route_layer(from_fn_with_state((state.clone(), access), guard)),
@@ -198,10 +220,17 @@ pub fn router(state: ApiState) -> Router {
         router = router.route(path, handler);
     }
     router
-        .fallback(no_such_route)
+}
+
+fn within_the_edge(router: Router<ApiState>, state: ApiState) -> Router {
+    router
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(state.clone(), edge::edge))
         .with_state(state)
+}
+
+async fn only_health() -> Problem {
+    Problem::not_found("ROUTE_NOT_FOUND", "this process only sends: it answers /livez, /readyz and /metrics")
 }
 
 async fn no_such_route() -> Problem {

@@ -1,42 +1,46 @@
 //! Connections: so many at once, each bounded in time, all answered to the end at shutdown.
 //!
 //! HTTP/1.1 over hyper itself, since `axum::serve` bounds neither the number of connections nor the time for a
-//! request's head. TLS and HTTP/2 are the reverse proxy's.
+//! request's head. TLS and HTTP/2 are the reverse proxy's. Below hyper is `stream`, which closes gently and says in
+//! our words what hyper says of heads it cannot read.
+
+mod stream;
 
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{Request, Response, StatusCode, header};
+use axum::http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tower::ServiceExt as _;
 
 use crate::error::Problem;
-use crate::limits::{CONNECTIONS_MAX, HEAD_TIMEOUT};
+use crate::limits::{CONNECTIONS_MAX, HEAD_TIMEOUT, REQUESTS_PER_SEC};
+use stream::{LINGER, Stream, plain_answer};
 
-/// The head of a request and what of its body is buffered; longer heads are refused.
+/// The head of a request and what of its body is buffered. A head that is not whole by then is refused; one that becomes
+/// whole with the last read, which is no larger, is taken. Heads of more than 100 lines are refused too: hyper's own
+/// bound, since to name another would cost an allocation for every request.
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// Connections beyond the limit that are told so at once; those beyond that are dropped.
 const REFUSALS_MAX: usize = 256;
 /// How long to wait when the machine gives out no more connections, so as not to spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-/// How long what a client still sends is read and thrown away after an early answer. Closing at once would
-/// reset the connection and the client might never see the answer.
-const LINGER: Duration = Duration::from_secs(2);
+/// When to come back after all connections were taken.
+const COME_BACK: Duration = Duration::from_secs(1);
 
 /// Who is at the other end of the connection.
 #[derive(Debug, Clone, Copy)]
@@ -48,11 +52,18 @@ pub struct ServeSettings {
     pub head_timeout: Duration,
     /// How long requests may take that are under way at shutdown.
     pub drain: Duration,
+    /// Per company; what `RateLimit-*` says where a request was answered without being read.
+    pub requests_per_sec: u32,
 }
 
 impl Default for ServeSettings {
     fn default() -> Self {
-        Self { connections_max: CONNECTIONS_MAX, head_timeout: HEAD_TIMEOUT, drain: Duration::from_secs(30) }
+        Self {
+            connections_max: CONNECTIONS_MAX,
+            head_timeout: HEAD_TIMEOUT,
+            drain: Duration::from_secs(30),
+            requests_per_sec: REQUESTS_PER_SEC,
+        }
     }
 }
 
@@ -83,14 +94,15 @@ pub async fn serve(
         // Answers are written whole; waiting for more to send would only delay them.
         let _ = stream.set_nodelay(true);
         if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
-            let (router, head_timeout, stopped) = (router.clone(), settings.head_timeout, stopped.clone());
+            let (router, settings, stopped) = (router.clone(), settings.clone(), stopped.clone());
             tokio::spawn(async move {
-                converse(stream, peer, router, head_timeout, stopped).await;
+                converse(stream, peer, router, &settings, stopped).await;
                 drop(place);
             });
         } else if let Ok(place) = Arc::clone(&refusals).try_acquire_owned() {
+            let rate = settings.requests_per_sec;
             tokio::spawn(async move {
-                let _ = timeout(LINGER, refuse(stream)).await;
+                let _ = timeout(LINGER, refuse(stream, rate)).await;
                 drop(place);
             });
         }
@@ -117,11 +129,11 @@ async fn converse(
     stream: TcpStream,
     peer: SocketAddr,
     router: Router,
-    head_timeout: Duration,
+    settings: &ServeSettings,
     mut stopped: watch::Receiver<bool>,
 ) {
     let early = Arc::new(AtomicBool::new(false));
-    let io = TokioIo::new(Lingering::new(stream, Arc::clone(&early)));
+    let io = TokioIo::new(Stream::new(stream, Arc::clone(&early), settings.requests_per_sec));
     let service = service_fn(move |request: Request<Incoming>| {
         let (router, early) = (router.clone(), Arc::clone(&early));
         async move {
@@ -133,7 +145,7 @@ async fn converse(
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(head_timeout)
+        .header_read_timeout(settings.head_timeout)
         .max_buf_size(BUFFER_BYTES_MAX)
         .serve_connection(io, service);
     let mut connection = pin!(connection);
@@ -164,93 +176,10 @@ async fn answer(router: Router, peer: SocketAddr, request: Request<Incoming>) ->
 }
 
 /// Told without reading a request, since whoever comes in numbers will not be read.
-async fn refuse(stream: TcpStream) -> io::Result<()> {
-    let detail = "too many connections at once";
-    let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "OVERLOADED", detail);
-    let id = format!("req_{}", uuid::Uuid::new_v4());
-    let body = problem.body(&id);
-    let head = format!(
-        "HTTP/1.1 503 Service Unavailable\r\n{}: 1\r\n{}: close\r\n{}: application/problem+json\r\n{}: {}\r\nx-request-id: {id}\r\n\r\n",
-        header::RETRY_AFTER,
-        header::CONNECTION,
-        header::CONTENT_TYPE,
-        header::CONTENT_LENGTH,
-        body.len(),
-    );
-    let mut stream = Lingering::new(stream, Arc::new(AtomicBool::new(true)));
-    stream.write_all(head.as_bytes()).await?;
-    stream.write_all(body.as_bytes()).await?;
+async fn refuse(stream: TcpStream, requests_per_sec: u32) -> io::Result<()> {
+    let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "OVERLOADED", "too many connections at once");
+    let answer = plain_answer(problem.later(COME_BACK), requests_per_sec);
+    let mut stream = Stream::new(stream, Arc::new(AtomicBool::new(true)), requests_per_sec);
+    stream.write_all(&answer).await?;
     stream.shutdown().await
-}
-
-/// A stream that, after an early answer, reads on for a while before it closes.
-struct Lingering {
-    stream: TcpStream,
-    wanted: Arc<AtomicBool>,
-    until: Option<Pin<Box<Sleep>>>,
-}
-
-impl Lingering {
-    fn new(stream: TcpStream, wanted: Arc<AtomicBool>) -> Self {
-        Self { stream, wanted, until: None }
-    }
-
-    /// Ready when the client has nothing more to say or the time is up.
-    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut scratch = [0_u8; 16 * 1024];
-        loop {
-            let is_over = self.until.as_mut().is_none_or(|until| until.as_mut().poll(cx).is_ready());
-            if is_over {
-                return Poll::Ready(());
-            }
-            let mut buffer = ReadBuf::new(&mut scratch);
-            match ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer)) {
-                Ok(()) if !buffer.filled().is_empty() => {}
-                _ => return Poll::Ready(()),
-            }
-        }
-    }
-}
-
-impl AsyncRead for Lingering {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Lingering {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.until.is_none() {
-            ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
-            if !self.wanted.load(Ordering::Relaxed) {
-                return Poll::Ready(Ok(()));
-            }
-            self.until = Some(Box::pin(sleep(LINGER)));
-        }
-        self.poll_drain(cx).map(Ok)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
 }

@@ -191,7 +191,7 @@ fn is_reading(method: &Method) -> bool {
 
 /// What is there before a login; nothing in it is anybody's.
 fn is_open_to_all(path: &str) -> bool {
-    path == "/ui/login" || path == "/" || path.starts_with("/ui/assets/")
+    path == "/ui/login" || path.starts_with("/ui/assets/")
 }
 
 fn to_login(request: &Request) -> Response {

@@ -1,10 +1,10 @@
 //! The dashboard: pages that show people what happens to their emails, from the same binary, with nothing loaded from
 //! elsewhere. Every page reads and acts through the API (`api::inside`); there is no door to the store.
 //!
-//! A request walks through these files in this order: `guard` (who may, forms that are really ours, headers), `visit`
-//! (which company, what the pages share), a page of `pages`, which puts its parts into `layout`. `live` tells open pages
-//! that something has changed. `words` has the pure
-//! half: times, statuses and events as people say them; `explain` says why an email is where it is.
+//! A request walks through these files in this order: the API's `edge` (request id, time limit, panics), `guard` (who
+//! may, forms that are really ours, headers), `visit` (which company, what the pages share), a page of `pages`, which
+//! puts its parts into `layout`. `live` tells open pages that something has changed. `words` has the pure half: times,
+//! statuses and events as people say them; `explain` says why an email is where it is.
 
 mod assets;
 mod explain;
@@ -21,22 +21,22 @@ mod words;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use axum::response::Redirect;
 use axum::routing::{get, post};
 
 pub use state::DashboardSettings;
 use state::Ui;
 
-/// All pages: `/`, which leads to them, and what is below `/ui`. The API takes the rest:
+/// All pages: what is below `/ui`. The API takes the rest, and `/`, which leads here:
 /// `dashboard::router(state.clone(), settings).fallback_service(api::router(state))`.
 pub fn router(state: api::ApiState, settings: DashboardSettings) -> Router {
-    let ui = Ui::new(state, settings);
+    let ui = Ui::new(state.clone(), settings);
     Router::new()
-        .route("/", get(async || Redirect::to("/ui")))
         .merge(of_the_server())
         .merge(of_a_company())
         .route("/ui/{*rest}", get(pages::nowhere))
+        .method_not_allowed_fallback(pages::wrong_method)
         .layer(from_fn_with_state(ui.clone(), guard::guard))
+        .layer(from_fn_with_state(state, api::edge))
         .with_state(ui)
 }
 

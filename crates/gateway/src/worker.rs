@@ -290,7 +290,8 @@ impl Worker {
                     self.trouble();
                 }
             }
-            Err(error) => tracing::error!(%error, "the task of an attempt stopped"),
+            // Without the words of a panic, which may quote an email.
+            Err(_panic) => tracing::error!("the task of an attempt stopped"),
         }
     }
 

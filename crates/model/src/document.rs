@@ -96,20 +96,33 @@ impl fmt::Display for Document {
     }
 }
 
-/// Is there a document number in clear in this text? Only numbers with their full punctuation count: bare
-/// digits are what order and customer numbers look like, and one in a hundred of those has right check
-/// digits.
+/// Is there a document number in clear in this text? One with its full punctuation always counts. Bare digits are what
+/// order and customer numbers look like, and one in a hundred of those has right check digits: they count only where
+/// the text itself says what they are, as `cpf-52998224725` does.
 pub fn looks_like_document(text: &str) -> bool {
     let bytes = text.as_bytes();
+    holds(bytes, Punctuation::Required) || (names_document(bytes) && holds(bytes, Punctuation::Optional))
+}
+
+/// A number of that form which is no part of a longer one.
+fn holds(bytes: &[u8], punctuation: Punctuation) -> bool {
     let digit_at = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
     (0..bytes.len()).filter(|&at| at == 0 || !digit_at(at - 1)).any(|start| {
         let rest = &bytes[start..];
-        [CPF, CNPJ].into_iter().any(|pattern| {
-            read(rest, pattern, Punctuation::Required).is_some_and(|reading| {
-                !digit_at(start + reading.bytes_read) && Document::parse(&reading.number).is_ok()
+        // Without its marks a CNPJ of letters is any word of that length.
+        let is_fit = |byte: &u8| punctuation == Punctuation::Required || byte.is_ascii_digit();
+        rest.first().is_some_and(is_fit)
+            && [CPF, CNPJ].into_iter().any(|pattern| {
+                read(rest, pattern, punctuation).is_some_and(|reading| {
+                    !digit_at(start + reading.bytes_read) && Document::parse(&reading.number).is_ok()
+                })
             })
-        })
     })
+}
+
+fn names_document(bytes: &[u8]) -> bool {
+    let names = |name: &[u8]| bytes.windows(name.len()).any(|window| window.eq_ignore_ascii_case(name));
+    names(b"cpf") || names(b"cnpj")
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -264,8 +277,17 @@ mod tests {
             ("in an address", "529.982.247-25@example.com", true),
             ("empty", "", false),
             ("plain words", "order 4711 for Maria", false),
-            ("cpf without punctuation", "52998224725", false),
-            ("cnpj without punctuation", "11222333000181", false),
+            ("bare, called what it is", "cpf-52998224725", true),
+            ("bare, in capitals", "CNPJ 11222333000181", true),
+            ("bare, glued", "cpf52998224725", true),
+            ("half punctuated, called what it is", "CPF: 529982247-25", true),
+            ("bare cnpj with letters, called what it is", "cnpj=12ABC34501DE35", true),
+            ("called so, wrong check digits", "cpf-52998224726", false),
+            ("called so, part of a longer number", "cpf-152998224725", false),
+            ("called so, no number", "cpf missing, order 4711", false),
+            ("11 digits", "52998224725", false),
+            ("14 digits", "11222333000181", false),
+            ("order of 11 digits", "order-52998224725", false),
             ("half punctuated", "529982247-25", false),
             ("wrong check digits", "529.982.247-26", false),
             ("repeated digit", "111.111.111-11", false),

@@ -21,6 +21,7 @@ use clap::Parser as _;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    telemetry::hush_panics();
     wire::prepare_process();
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,

@@ -8,10 +8,6 @@ use std::time::Duration;
 use anyhow::bail;
 use api::{ApiSettings, ApiState, ServeSettings};
 use axum::Router;
-use axum::extract::Request;
-use axum::http::StatusCode;
-use axum::middleware::{Next, from_fn};
-use axum::response::{IntoResponse as _, Response};
 use dashboard::DashboardSettings;
 use gateway::accept::Desk;
 use gateway::{Gateway, sweep, worker};
@@ -90,8 +86,11 @@ pub async fn run(
             let state = api_state(config, gateway.clone(), metrics.clone())?;
             tracing::info!(address = %listener.local_addr()?, role = role.as_str(), "listening");
             let router = router(dashboard, state.clone(), role);
-            let settings =
-                ServeSettings { connections_max: config.limits.connections_max, ..Default::default() };
+            let settings = ServeSettings {
+                connections_max: config.limits.connections_max,
+                requests_per_sec: config.limits.requests_per_sec,
+                ..Default::default()
+            };
             parts.spawn(named("api", api::serve(listener, router, settings, drained(&state, &shutdown))));
             Some(state)
         }
@@ -138,16 +137,9 @@ fn drained(state: &ApiState, shutdown: &CancellationToken) -> impl Future<Output
 /// A process that only sends answers for its health and nothing else.
 fn router(dashboard: DashboardSettings, state: ApiState, role: Role) -> Router {
     if !role.takes_in() {
-        return api::router(state).layer(from_fn(only_health));
+        return api::health_router(state);
     }
     dashboard::router(state.clone(), dashboard).fallback_service(api::router(state))
-}
-
-async fn only_health(request: Request, next: Next) -> Response {
-    match request.uri().path() {
-        "/livez" | "/readyz" | "/metrics" => next.run(request).await,
-        _ => StatusCode::NOT_FOUND.into_response(),
-    }
 }
 
 /// Waits for every part. One that ends before it was asked to, or panics, brings the others down in good order.
@@ -159,7 +151,8 @@ async fn finish(mut parts: JoinSet<&'static str>, shutdown: &CancellationToken) 
         match ended {
             Ok(_) if was_asked => {}
             Ok(name) => first_trouble = first_trouble.or(Some(format!("the {name} ended by itself"))),
-            Err(error) => first_trouble = first_trouble.or(Some(format!("a part stopped: {error}"))),
+            // The words of a panic may quote somebody's mail; the log says where it was.
+            Err(_panic) => first_trouble = first_trouble.or(Some("a part met a bug and stopped".to_owned())),
         }
     }
     match first_trouble {

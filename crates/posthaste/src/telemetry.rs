@@ -2,6 +2,7 @@
 //! how it is written, the numbers that nobody else has, and where spans go (`otlp`).
 
 pub mod otlp;
+mod panics;
 mod process;
 
 use std::io::IsTerminal as _;
@@ -16,6 +17,8 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Log, LogFormat};
+
+pub use panics::hush as hush_panics;
 
 /// From half a millisecond, what an accept takes, to the 30 seconds a provider may take, and a little more.
 const DURATION_BUCKETS_SECS: &[f64] =

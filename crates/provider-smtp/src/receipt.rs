@@ -47,6 +47,8 @@ fn is_id(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -69,6 +71,19 @@ mod tests {
         ];
         for (text, expected) in cases {
             assert_eq!(queue_id(text).as_deref(), expected, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_server_says_an_id_is_one(text in prop_oneof![
+            "\\PC{0,80}",
+            "(2\\.0\\.0 )?(Ok:?|OK|ok) ?(queued as|id=|Message accepted|)[ ]?[A-Za-z0-9<>.@$/é-]{0,220}",
+        ]) {
+            if let Some(id) = queue_id(&text) {
+                prop_assert!((1..=ID_LENGTH_MAX).contains(&id.len()), "{id}");
+                prop_assert!(id.bytes().all(|byte| byte.is_ascii_graphic()) && text.contains(&id), "{id}");
+            }
         }
     }
 }

@@ -194,6 +194,8 @@ impl fmt::Debug for Wire {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -213,6 +215,21 @@ mod tests {
         ];
         for (raw, expected) in cases {
             assert_eq!(String::from_utf8_lossy(&clean(raw)), expected);
+        }
+    }
+
+    proptest! {
+        /// Whatever a server says: one line of UTF-8 that is bounded, and that lettre can be given.
+        #[test]
+        fn any_reply_is_one_bounded_line(raw in prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..1500),
+            "[2-5][0-9]{2}[ -]?\\PC{0,200}".prop_map(String::into_bytes),
+            "[0-9]{3}[ -]?[ \t\r]{0,5}é{0,600}".prop_map(String::into_bytes),
+        ]) {
+            let raw: Vec<u8> = raw.into_iter().filter(|byte| *byte != b'\n').collect();
+            let line = String::from_utf8(clean(&raw)).expect("UTF-8");
+            let text = line.strip_suffix("\r\n").expect("an end");
+            prop_assert!(!text.contains('\n') && text.len() <= LINE_BYTES_KEPT + 4, "{text:?}");
         }
     }
 }

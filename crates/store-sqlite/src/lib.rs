@@ -52,7 +52,7 @@ impl SqliteStore {
         let path = path.to_owned();
         tokio::task::spawn_blocking(move || Self::open_now(&path))
             .await
-            .map_err(|panic| StoreError::Broken(panic.to_string()))?
+            .map_err(|_panic| StoreError::Broken("opening the database panicked".into()))?
     }
 
     fn open_now(path: &Path) -> Result<Self, StoreError> {

@@ -62,7 +62,8 @@ impl Reader {
             idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
             answer
         });
-        answer.await.map_err(|panic| StoreError::Broken(format!("a read failed: {panic}")))?
+        // The words of a panic may quote what was read.
+        answer.await.map_err(|_panic| StoreError::Broken("a read panicked".into()))?
     }
 
     /// Closes the connections that are idle and refuses new questions.

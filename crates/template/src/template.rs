@@ -143,6 +143,18 @@ impl Template {
         &self.variables
     }
 
+    /// Those of the given variables that the template does not mention, sorted; only the outermost, since objects are
+    /// handed over whole.
+    pub fn unmentioned<'v>(&self, variables: &'v Json) -> Vec<&'v str> {
+        let root = |path: &String| path.split(['.', '[']).next().unwrap_or_default().to_owned();
+        let mentioned: BTreeSet<String> = self.variables.iter().map(root).collect();
+        let given = variables.as_object().into_iter().flat_map(serde_json::Map::keys);
+        let mut extra: Vec<&str> =
+            given.map(String::as_str).filter(|name| !mentioned.contains(*name)).collect();
+        extra.sort_unstable();
+        extra
+    }
+
     /// One part, and the variables it missed. A calculation with a missing variable stops the engine: the variable is
     /// noted, a number takes its place, and the part is rendered again to find what else is missing.
     fn render_part(

@@ -20,7 +20,7 @@ pub fn send() -> Operation {
     )
     .parameter(idempotency_key())
     .json_body(&["application/json"], "Send", &send_example())
-    .problem(400, "PII_NOT_ALLOWED: a CPF or CNPJ stands in clear in subject, tags or an id. INVALID_IDEMPOTENCY_KEY.")
+    .problem(400, "PII_NOT_ALLOWED: a CPF or CNPJ stands in clear elsewhere than in recipient.cpfCnpj and the content. INVALID_IDEMPOTENCY_KEY.")
     .problem(413, "HTML_TOO_LARGE, TEXT_TOO_LARGE, ATTACHMENTS_TOO_LARGE.")
     .problem(422, UNACCEPTABLE)
     .problem(429, "The company's daily limit is reached (DAILY_LIMIT_EXCEEDED).")

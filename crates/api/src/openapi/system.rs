@@ -51,12 +51,11 @@ pub fn docs() -> Operation {
     )
 }
 
-pub fn landing() -> Operation {
-    Operation::new("landing", TAG, "Where to begin", "A page with links.").answer_of(
-        200,
-        "A page",
-        plain("text/html"),
-    )
+pub fn front() -> Operation {
+    let location = json!({ "description": "/ui", "required": true, "schema": { "type": "string" } });
+    Operation::new("front", TAG, "Where people begin", "Leads to the dashboard.")
+        .empty_answer(303, "The dashboard is at /ui")
+        .header("Location", location)
 }
 
 fn plain(kind: &str) -> Value {

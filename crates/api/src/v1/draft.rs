@@ -123,7 +123,7 @@ pub struct Options {
 pub fn options(form: &mut Form<'_>, now: Timestamp) -> Options {
     let priority = form.whole("priority", 1..=PRIORITY_MAX).and_then(|number| u8::try_from(number).ok());
     Options {
-        external_id: id_text(form, "externalId", ID_LENGTH_MAX),
+        external_id: own_text(form, "externalId", ID_LENGTH_MAX),
         priority,
         when: when(form, now),
         ttl: form.whole("ttl", TTL_MS_MIN..=TTL_MS_MAX).map(Duration::from_millis),
@@ -145,9 +145,9 @@ pub fn line(form: &mut Form<'_>, name: &str, max: usize) -> Option<String> {
     form.text(name).filter(|value| passes(form, name, text::one_line(value, max)))
 }
 
-/// An id of the company's own world.
-pub fn id_text(form: &mut Form<'_>, name: &str, max: usize) -> Option<String> {
-    form.text(name).filter(|value| passes(form, name, text::id(value, max)))
+/// An id or a name of the company's own world.
+pub fn own_text(form: &mut Form<'_>, name: &str, max: usize) -> Option<String> {
+    form.text(name).filter(|value| passes(form, name, text::line_without_document(value, max)))
 }
 
 pub fn passes(form: &Form<'_>, name: &str, verdict: Result<(), text::Flaw>) -> bool {
@@ -262,7 +262,8 @@ fn header(name: &str, value: Value) -> Result<Secret<String>, text::Flaw> {
         return Err(("INVALID_HEADER", format!("has more than {HEADER_VALUE_BYTES_MAX} bytes")));
     }
     match message::check_header(name, &value) {
-        Ok(()) => Ok(Secret::new(value)),
+        // The name says what a bare number is: X-CPF.
+        Ok(()) => text::no_document(&format!("{name}: {value}")).map(|()| Secret::new(value)),
         Err(message::InvalidHeader::Structural(_)) => {
             Err(("FORBIDDEN_HEADER", "is set by the gateway and cannot be given".into()))
         }
@@ -308,8 +309,8 @@ fn entity(form: &mut Form<'_>) -> Option<Entity> {
     if !inner.has("id") {
         inner.fault("id", "REQUIRED", "is required");
     }
-    let id = id_text(&mut inner, "id", ID_LENGTH_MAX);
-    let name = line(&mut inner, "name", NAME_LENGTH_MAX);
+    let id = own_text(&mut inner, "id", ID_LENGTH_MAX);
+    let name = own_text(&mut inner, "name", NAME_LENGTH_MAX);
     inner.finish();
     Some(Entity { id: id?, name })
 }

@@ -21,3 +21,6 @@ pub mod templates;
 pub mod text;
 pub mod url;
 pub mod webhooks;
+
+#[cfg(test)]
+mod anything;

@@ -7,6 +7,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Uri};
 use model::{CompanyId, EmailId};
 
+use super::text;
 use crate::error::Problem;
 use crate::form::{Faults, Form};
 use crate::limits::IDEMPOTENCY_KEY_LENGTH_MAX;
@@ -81,7 +82,9 @@ pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
         && key.bytes().all(|byte| (b' '..=b'~').contains(&byte))
         && values.next().is_none();
     if is_fine {
-        return Ok(Some(key.to_owned()));
+        let pii =
+            |(code, message)| Problem::bad_request(code, format!("the header Idempotency-Key {message}"));
+        return text::no_document(key).map(|()| Some(key.to_owned())).map_err(pii);
     }
     let detail = format!(
         "the header Idempotency-Key must be given once and have 1 to {IDEMPOTENCY_KEY_LENGTH_MAX} printable ASCII characters"

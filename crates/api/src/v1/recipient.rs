@@ -5,7 +5,7 @@ use gateway::accept::draft::{DraftDocument, DraftRecipient};
 use model::document::Document;
 use model::{Address, RecipientId, Secret};
 
-use super::draft::{id_text, line};
+use super::draft::own_text;
 use crate::form::{At, Form};
 use crate::limits::{ID_LENGTH_MAX, NAME_LENGTH_MAX};
 
@@ -32,10 +32,10 @@ pub fn read(form: &mut Form<'_>, to: Option<&Address>) -> Option<DraftRecipient>
     }
     let recipient = DraftRecipient {
         id: recipient_id(&mut inner),
-        external_id: id_text(&mut inner, "externalId", ID_LENGTH_MAX),
+        external_id: own_text(&mut inner, "externalId", ID_LENGTH_MAX),
         document: document(&mut inner),
-        legal_name: line(&mut inner, "razaoSocial", NAME_LENGTH_MAX).map(Secret::new),
-        name: line(&mut inner, "nome", NAME_LENGTH_MAX).map(Secret::new),
+        legal_name: own_text(&mut inner, "razaoSocial", NAME_LENGTH_MAX).map(Secret::new),
+        name: own_text(&mut inner, "nome", NAME_LENGTH_MAX).map(Secret::new),
     };
     inner.finish();
     Some(recipient)

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::answer;
 use super::cursor::Listing;
-use super::draft::line;
+use super::draft::own_text;
 use super::emails::{page_answer, page_limit};
 use super::params::read_query;
 use super::send::decide;
@@ -121,7 +121,7 @@ fn read_one(item: Value, at: At<'_>, faults: &Faults, now: Timestamp) -> Option<
         }
     }
     let address = form.address("email");
-    let reason = line(&mut form, "reason", SUPPRESSION_REASON_LENGTH_MAX);
+    let reason = own_text(&mut form, "reason", SUPPRESSION_REASON_LENGTH_MAX);
     form.finish();
     let source = SuppressionSource::Company;
     Some(Suppression { address: address?, reason: reason?, source, email: None, created_at: now })

@@ -174,15 +174,6 @@ fn people() -> Vec<Case> {
             "recipient",
             recipient(json!({ "nome": "J" })),
         ),
-        changed("CPF as id", 400, "PII_NOT_ALLOWED", "externalId", json!({ "externalId": "529.982.247-25" })),
-        changed("CPF as tag", 400, "PII_NOT_ALLOWED", "tags[0]", json!({ "tags": ["529.982.247-25"] })),
-        changed(
-            "CPF in subject",
-            400,
-            "PII_NOT_ALLOWED",
-            "subject",
-            json!({ "subject": "CPF 529.982.247-25" }),
-        ),
         changed(
             "bad digits",
             400,

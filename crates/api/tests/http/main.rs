@@ -11,6 +11,7 @@ mod entities;
 mod hooks;
 mod idempotency;
 mod isolation;
+mod privacy;
 mod recipients;
 mod reports_model;
 mod schema;

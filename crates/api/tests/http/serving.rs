@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use api::{ServeSettings, serve};
+use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -41,6 +42,28 @@ async fn rest(stream: &mut TcpStream) -> String {
     let _ =
         tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut bytes)).await.expect("an end");
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// What every answer has, also one that no router gave.
+fn check_plain(case: &str, answer: &str, status: u16, code: &str) {
+    let shown = format!("{case}: {answer}");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head: {shown}"));
+    assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{shown}");
+    let header = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    for (name, value) in [
+        ("content-type", "application/problem+json"),
+        ("connection", "close"),
+        ("ratelimit-limit", "20000"),
+        ("ratelimit-remaining", "20000"),
+        ("ratelimit-reset", "1"),
+        ("x-content-type-options", "nosniff"),
+    ] {
+        assert_eq!(header(name), Some(value), "{name}: {shown}");
+    }
+    assert_eq!(header("content-length"), Some(body.len().to_string().as_str()), "{shown}");
+    let problem: serde_json::Value = serde_json::from_str(body).unwrap_or_else(|_| panic!("{shown}"));
+    assert_eq!((&problem["status"], &problem["code"]), (&json!(status), &json!(code)), "{shown}");
+    assert!(problem["requestId"].as_str().is_some_and(|id| header("x-request-id") == Some(id)), "{shown}");
 }
 
 fn head(world: &World, length: usize) -> String {
@@ -96,7 +119,8 @@ async fn connections_beyond_the_limit_are_told() {
     third.shutdown().await.expect("half closed");
     let answer = rest(&mut third).await;
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
-    assert!(answer.contains("retry-after: 1\r\n") && answer.contains("OVERLOADED"), "{answer}");
+    assert!(answer.contains("retry-after: 1\r\n"), "{answer}");
+    check_plain("one too many", &answer, 503, "OVERLOADED");
     drop(held);
     // The place comes free when the server notices that its client is gone.
     for _ in 0..10_000 {
@@ -166,4 +190,77 @@ async fn shutting_down_answers_what_was_begun() {
     assert!(answer.starts_with("HTTP/1.1 202 "), "{answer}");
     tokio::time::timeout(Duration::from_secs(5), served.task).await.expect("it ends").expect("no panic");
     assert!(TcpStream::connect(served.address).await.is_err(), "nobody listens any more");
+}
+
+/// Heads that no router gets to see: refused in words, and the connection closed. Never a hang, never our mistake.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heads_that_cannot_be_read_are_refused_in_words() {
+    let world = world().await;
+    let served = served(&world, ServeSettings::default()).await;
+    let lines = |count: usize| (0..count).map(|n| format!("X-{n}: 1\r\n")).collect::<String>();
+    let get =
+        |more: &str| format!("GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{more}\r\n");
+    let fine = "";
+    let (malformed, large) = ("INVALID_REQUEST", "HEAD_TOO_LARGE");
+    let cases = [
+        ("100 lines", get(&lines(98)), 200, fine),
+        ("101 lines", get(&lines(99)), 431, large),
+        ("10,000 lines", get(&lines(5_000)), 431, large),
+        ("60 kB", get(&format!("X-A: {}\r\n", "a".repeat(60_000))), 200, fine),
+        ("200 kB", get(&format!("X-A: {}\r\n", "a".repeat(200_000))), 431, large),
+        (
+            "a line of 1 MB without an end",
+            format!("GET / HTTP/1.1\r\nX: {}", "a".repeat(1 << 20)),
+            431,
+            large,
+        ),
+        ("an address of 200 kB", format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(200_000)), 431, large),
+        ("no request line", "hello\r\n\r\n".to_owned(), 400, malformed),
+        ("no version", "GET /livez\r\n\r\n".to_owned(), 400, malformed),
+        ("another version", "GET /livez HTTP/3.7\r\nHost: a\r\n\r\n".to_owned(), 400, malformed),
+        ("no address", "GET  HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 400, malformed),
+        ("blank in the address", "GET /a b HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 400, malformed),
+        ("blank in a name", get("X A: 1\r\n"), 400, malformed),
+        ("no colon", get("nothing\r\n"), 400, malformed),
+        ("NUL in a value", get("X-A: a\0b\r\n"), 400, malformed),
+        ("negative length", get("Content-Length: -1\r\n"), 400, malformed),
+        ("two lengths", get("Content-Length: 1\r\nContent-Length: 2\r\n"), 400, malformed),
+        ("TLS", "\u{16}\u{3}\u{1}\u{2}\0\u{1}\r\n\r\n".to_owned(), 400, malformed),
+    ];
+    for (case, request, status, code) in cases {
+        let (mut reader, mut writer) = connect(served.address).await.into_split();
+        // It may be refused before everything is written.
+        let writing = tokio::spawn(async move {
+            let _ = writer.write_all(request.as_bytes()).await;
+            writer
+        });
+        let mut bytes = Vec::new();
+        let read = tokio::time::timeout(Duration::from_secs(10), reader.read_to_end(&mut bytes)).await;
+        read.unwrap_or_else(|_| panic!("{case}: it hangs")).unwrap_or_else(|error| panic!("{case}: {error}"));
+        let answer = String::from_utf8_lossy(&bytes).into_owned();
+        match code {
+            "" => assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{case}: {answer}"),
+            code => check_plain(case, &answer, status, code),
+        }
+        drop(writing);
+    }
+    let mut after = connect(served.address).await;
+    after.write_all(get("").as_bytes()).await.expect("written");
+    assert!(rest(&mut after).await.starts_with("HTTP/1.1 200 "), "others are served");
+}
+
+/// A second request on the same connection that cannot be read does not spoil the answer to the first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_stays_whole_before_a_head_that_cannot_be_read() {
+    let world = world().await;
+    let served = served(&world, ServeSettings::default()).await;
+    let mut stream = connect(served.address).await;
+    let request = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\nnonsense\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.expect("written");
+    let answers = rest(&mut stream).await;
+    assert!(answers.starts_with("HTTP/1.1 200 "), "{answers:.200}");
+    let (_, rest) = answers.split_once("\r\n\r\n").expect("a head");
+    let (document, refusal) = rest.split_at(api::openapi_document().to_string().len());
+    assert_eq!(serde_json::from_str::<serde_json::Value>(document).expect("JSON"), api::openapi_document());
+    check_plain("the second", refusal, 400, "INVALID_REQUEST");
 }

@@ -62,6 +62,30 @@ async fn unknown_addresses_and_methods() {
 }
 
 #[tokio::test]
+async fn the_bare_address_leads_to_the_dashboard() {
+    let world = world().await;
+    let answer = world.get("/").send().await;
+    assert_eq!((answer.status, answer.header("location")), (303, Some("/ui")));
+}
+
+/// A process that only sends answers like the others, if only for its health.
+#[tokio::test]
+async fn a_worker_tells_its_health_alone() {
+    let mut world = world().await;
+    world.router = api::health_router(world.state.clone());
+    for path in ["/livez", "/readyz", "/metrics"] {
+        assert_eq!(world.get(path).send().await.status, 200, "{path}");
+    }
+    for path in ["/", "/ui", "/docs", "/openapi.json", "/v1/emails", "/v1/admin/companies"] {
+        let answer = world.get(path).key(&world.live).undescribed().send().await;
+        assert_eq!((answer.status, answer.code().as_str()), (404, "ROUTE_NOT_FOUND"), "{path}");
+        assert!(answer.text().contains("/livez"), "{path}: {}", answer.text());
+    }
+    let wrong = world.post("/livez").undescribed().send().await;
+    assert_eq!((wrong.status, wrong.code().as_str()), (405, "METHOD_NOT_ALLOWED"));
+}
+
+#[tokio::test]
 async fn a_bug_is_our_mistake_and_tells_nothing() {
     let world = world_of(Wanted { metrics: || panic!("a secret detail"), ..Wanted::default() }).await;
     let answer = world.get("/metrics").send().await;
@@ -123,7 +147,7 @@ async fn large_bodies_wait_for_room() {
 #[tokio::test]
 async fn pages_allow_only_what_they_ship() {
     let world = world().await;
-    for path in ["/", "/docs"] {
+    for path in ["/docs"] {
         let answer = world.get(path).send().await;
         let policy = answer.header("content-security-policy").expect("a policy").to_owned();
         assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");

@@ -199,6 +199,90 @@ async fn emails_are_made_of_templates() {
     assert_eq!(send(json!({})).await.code(), "TEMPLATE_NOT_FOUND", "gone at once");
 }
 
+/// What a send is told when template and variables do not go together.
+#[tokio::test]
+async fn a_send_is_told_what_does_not_fit_its_template() {
+    let world = world().await;
+    let loops = "{% macro a(n) %}{{ a(n) }}{% endmacro %}\n{{ a(1) }}";
+    let sources = [
+        ("welcome", welcome("Hello")),
+        ("endless", json!({ "subject": "x", "html": loops })),
+        ("environment", json!({ "subject": "x", "html": "<p>{{ env('PATH') }}</p>" })),
+        ("environment-name", json!({ "subject": "x", "html": "<p>{{ env }}</p>" })),
+        ("document", json!({ "subject": "CPF {{ number }}", "html": "x" })),
+    ];
+    for (name, source) in &sources {
+        assert_eq!(put(&world, name, source).await.status, 200, "{name}");
+    }
+    let send = async |template: &str, variables: Value| {
+        let body = json!({ "to": "ana@example.com", "template": template, "variables": variables });
+        world.post("/v1/email/send").key(&world.live).json(&body).await
+    };
+    let cases = [
+        ("nothing given", "welcome", json!({}), 422, "MISSING_VARIABLE", "variables.name"),
+        ("one missing", "welcome", json!({ "name": "Ana" }), 422, "MISSING_VARIABLE", "variables.order.id"),
+        ("recursion", "endless", json!({}), 422, "TEMPLATE_ERROR", "template"),
+        ("a call into the environment", "environment", json!({}), 422, "TEMPLATE_ERROR", "template"),
+        ("the environment", "environment-name", json!({}), 422, "MISSING_VARIABLE", "variables.env"),
+        ("no such template", "nothing", json!({}), 422, "TEMPLATE_NOT_FOUND", "template"),
+        ("a CPF", "document", json!({ "number": "529.982.247-25" }), 400, "PII_NOT_ALLOWED", "subject"),
+    ];
+    let path = std::env::var("PATH").expect("a path");
+    for (case, template, variables, status, code, field) in cases {
+        let answer = send(template, variables).await;
+        assert_eq!((answer.status, answer.code().as_str()), (status, code), "{case}: {}", answer.text());
+        let errors = answer.json()["errors"].clone();
+        let errors = errors.as_array().expect("errors");
+        assert!(errors.iter().any(|error| error["field"] == field), "{case}: {errors:?}");
+        assert!(!answer.text().contains(&path) && !answer.text().contains("529.982"), "{case}");
+    }
+    let both = send("welcome", json!({})).await.json();
+    assert_eq!(both["errors"].as_array().map(Vec::len), Some(2), "every one is named: {both}");
+    let deep = send("endless", json!({})).await.json();
+    assert!(deep["detail"].as_str().is_some_and(|detail| detail.contains("line ")), "{deep}");
+    for include in ["{% include '/etc/passwd' %}", "{% import '/etc/passwd' as x %}", "{% extends 'a' %}"] {
+        let answer = put(&world, "reader", &json!({ "subject": "x", "html": include })).await;
+        assert_eq!((answer.status, answer.code().as_str()), (422, "TEMPLATE_INVALID"), "{include}");
+        assert_eq!(send("reader", json!({})).await.code(), "TEMPLATE_NOT_FOUND", "{include} was not kept");
+    }
+    let listed = world.get("/v1/emails").key(&world.live).send().await;
+    assert_eq!(listed.json()["data"], json!([]), "nothing of all this was stored");
+}
+
+#[tokio::test]
+async fn variables_that_nothing_mentions_are_told_and_do_no_harm() {
+    let world = world().await;
+    put(&world, "welcome", &welcome("Hello")).await;
+    let send = async |variables: Value| {
+        let body = json!({ "to": "ana@example.com", "template": "welcome", "variables": variables });
+        let answer = world.post("/v1/email/send").key(&world.live).json(&body).await;
+        assert_eq!(answer.status, 202, "{}", answer.text());
+        answer.json()
+    };
+    let fitting = json!({ "name": "Ana", "order": { "id": 7, "unused": "is handed over with the order" } });
+    assert_eq!(send(fitting.clone()).await.get("warnings"), None);
+    let mut more = fitting.clone();
+    more["nmae"] = json!("a secret value");
+    more["orders"] = json!([]);
+    let receipt = send(more).await;
+    let told: Vec<(&Value, &Value)> = receipt["warnings"]
+        .as_array()
+        .expect("warnings")
+        .iter()
+        .map(|warning| (&warning["field"], &warning["code"]))
+        .collect();
+    let unused = json!("UNUSED_VARIABLE");
+    assert_eq!(told, [(&json!("variables.nmae"), &unused), (&json!("variables.orders"), &unused)]);
+    assert!(!receipt.to_string().contains("secret"), "values are not quoted: {receipt}");
+    let mut many = fitting;
+    for number in 0..1000 {
+        many[format!("{number}{}", "x".repeat(5000))] = json!(1);
+    }
+    let receipt = send(many).await;
+    assert_eq!(receipt["warnings"].as_array().map(Vec::len), Some(10), "bounded");
+    assert!(receipt.to_string().len() < 4000, "bounded");
+}
+
 #[tokio::test]
 async fn templates_stay_at_home_and_are_bounded() {
     let world = world().await;

@@ -75,6 +75,13 @@ pub async fn nowhere(visit: Visit) -> Response {
     layout::whole(&visit, None, Tab::Server, "Nothing here", StatusCode::NOT_FOUND, &main)
 }
 
+/// The `Allow` header is added by the router, which knows it.
+pub async fn wrong_method(visit: Visit) -> Response {
+    let main = message("That cannot be done here", "This address does not take what the browser sent.");
+    let status = StatusCode::METHOD_NOT_ALLOWED;
+    layout::whole(&visit, None, Tab::Server, "Not here", status, &main)
+}
+
 pub fn no_company(visit: &Visit) -> Response {
     let main = html! {
         (message("There is no such company", "It may have been renamed."))

@@ -188,6 +188,42 @@ async fn headers_are_strict_everywhere() {
     }
 }
 
+/// Pages are answers like the API's: a caller that names its request finds the name again, also where it is refused.
+#[tokio::test]
+async fn every_answer_names_its_request() {
+    let world = world().await;
+    let page = world.get("/ui").send().await;
+    let asset = page.text.split('"').find(|text| text.ends_with("style.css")).expect("a link").to_owned();
+    let token = world.form_token("/ui/companies", None).await;
+    let post = |path: &str| world.post(path).header("origin", HOME).field("csrf", &token);
+    let calls = [
+        ("a page", world.get("/ui"), 200),
+        ("the way to it", world.get("/"), 303),
+        ("an asset", world.get(&asset), 200),
+        ("nothing", world.get("/ui/nowhere"), 404),
+        ("a name that is no text", world.get("/ui/c/%ff/emails"), 404),
+        ("no such company", world.get("/ui/c/nobody"), 404),
+        ("refused", world.get("/ui").header("host", "evil.example"), 403),
+        ("a form of elsewhere", world.post("/ui/companies"), 403),
+        ("another method", post("/ui/providers"), 405),
+        ("another method, nowhere", post("/ui/nowhere"), 405),
+        ("the API", world.get("/livez"), 200),
+    ];
+    for (case, call, status) in calls {
+        let answer = call.header("x-request-id", "mine-1").send().await;
+        assert_eq!(answer.status, status, "{case}: {}", answer.text);
+        assert_eq!(answer.header("x-request-id"), "mine-1", "{case}");
+        for name in ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"] {
+            assert!(answer.header(name).parse::<u32>().is_ok(), "{case}: {name}");
+        }
+        assert!(status < 400 || !answer.text.is_empty(), "{case}: an error says something");
+    }
+    let live = world.get("/ui/live").begin().await;
+    assert!(live.headers().contains_key("x-request-id"), "also where an answer goes on and on");
+    let login = world_with_login().await.get("/ui").send().await;
+    assert!(login.header("x-request-id").starts_with("req_"), "{login:?}");
+}
+
 #[tokio::test]
 async fn assets_are_kept_by_browsers_under_their_hash() {
     let world = world_with_login().await;

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use model::document::looks_like_document;
 use model::{Address, Content};
+use serde_json::Value;
 use store::StoreError;
 use template::{RenderError, Template};
 
@@ -53,8 +55,13 @@ impl Known {
         };
         let rendered = template.render(&variables).map_err(faults)?;
         if draft.envelope.subject.expose().is_empty() {
+            if looks_like_document(&rendered.subject) {
+                let message = "holds a CPF or CNPJ in clear as the template makes it";
+                return Err(vec![Fault::wrong("subject", "PII_NOT_ALLOWED", message)]);
+            }
             draft.envelope.subject = model::Secret::new(rendered.subject);
         }
+        draft.notes.extend(unused(template, &variables));
         if let Content::Composed { html, text, .. } = &mut draft.content {
             *html = rendered.html;
             text.get_or_insert(rendered.text);
@@ -89,6 +96,20 @@ impl Known {
         }
         Ok(notes)
     }
+}
+
+/// Variables told of that a template does not mention. Whoever hands over everything it has need not read more.
+const UNUSED_TOLD_MAX: usize = 10;
+/// Of a variable's name; it is the caller's and may be anything.
+const NAME_CHARS_MAX: usize = 64;
+
+/// What was given in vain is likely misspelt.
+fn unused<'v>(template: &Template, variables: &'v Value) -> impl Iterator<Item = Note> + use<'v> {
+    template.unmentioned(variables).into_iter().take(UNUSED_TOLD_MAX).map(|name| Note {
+        field: format!("variables.{}", name.chars().take(NAME_CHARS_MAX).collect::<String>()),
+        code: "UNUSED_VARIABLE",
+        message: "is not mentioned in the template".to_owned(),
+    })
 }
 
 pub const SUPPRESSED: &str = "RECIPIENT_SUPPRESSED";

@@ -94,7 +94,8 @@ pub async fn run(session: &Session, args: Args) -> anyhow::Result<()> {
     // Nobody listens any more, so reading ends; what it waits for on standard input is not waited for.
     drop(items);
     let ended = match ended {
-        Ok(()) => reader.await.context("reading stopped")?,
+        // The words of a panic may quote what was read.
+        Ok(()) => reader.await.map_err(|_panic| anyhow::anyhow!("reading met a bug and stopped"))?,
         Err(error) => Err(error),
     };
     store.close().await;
@@ -175,7 +176,8 @@ async fn hand_in_all(
                 None => is_open = false,
             },
             Some(done) = flights.join_next(), if !flights.is_empty() => {
-                let Done { item, outcome } = done.context("an email could not be handed in")?;
+                let bug = |_panic| anyhow::anyhow!("handing an email in met a bug and stopped");
+                let Done { item, outcome } = done.map_err(bug)?;
                 match outcome {
                     // What is in flight already is waited for, so that the report is right.
                     Outcome::Stopped(error) => {

@@ -1,5 +1,7 @@
 //! Every wrong setting and the line it gets; that the reference is complete; what overrides what.
 
+mod anything;
+
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;

@@ -34,16 +34,11 @@ fn process_api_and_worker_apart() {
     let line = "email_send_result_total{status=\"success\"";
     assert!(metrics.contains(line) && metrics.contains("posthaste_build_info"), "{metrics}");
     assert!(metrics.contains("email_processing_duration_seconds_bucket"), "{metrics}");
-    let closed = curl(&[
-        "-o",
-        "/dev/null",
-        "-w",
-        "%{http_code}",
-        "-H",
-        &key_header,
-        &format!("http://{health}/v1/emails"),
-    ]);
-    assert_eq!(closed, "404", "a worker has no API");
+    let closed = curl(&["-i", "-H", &key_header, &format!("http://{health}/v1/emails")]);
+    assert!(closed.starts_with("HTTP/1.1 404 "), "a worker has no API: {closed}");
+    for part in ["application/problem+json", "x-request-id: req_", "ratelimit-limit: ", "ROUTE_NOT_FOUND"] {
+        assert!(closed.contains(part), "{part}: {closed}");
+    }
     worker.stop();
     api.stop();
 }

@@ -437,6 +437,17 @@ fn variables_are_listed() {
 }
 
 #[test]
+fn variables_that_are_not_mentioned_are_told() {
+    let source = Source {
+        subject: "{{ a.b }}".into(),
+        ..html("{% for i in l %}{{ i.x }}{% endfor %}{{ c['d'] }}{% if e is defined %}{{ e }}{% endif %}")
+    };
+    let given = json!({ "a": 1, "ab": 1, "l": [], "i": 1, "c": {}, "e": 1, "range": 1, "": 1 });
+    assert_eq!(compile(&source).unmentioned(&given), ["", "ab", "i", "range"]);
+    assert!(compile(&source).unmentioned(&json!(null)).is_empty());
+}
+
+#[test]
 fn sources_are_camel_case_json_and_print_no_content() {
     let source: Source =
         serde_json::from_value(json!({ "subject": "secret", "mjml": "m" })).expect("a source");

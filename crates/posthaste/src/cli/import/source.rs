@@ -214,6 +214,8 @@ fn read_line(reader: &mut dyn BufRead, bytes_max: usize) -> io::Result<Option<(u
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// Lengths and lines, those that are too long left out.
@@ -243,6 +245,40 @@ mod tests {
         ];
         for (text, expected) in cases {
             assert_eq!(&lines(text, 8), expected, "{text:?}");
+        }
+    }
+
+    proptest! {
+        /// Whatever the bytes are and wherever reads end, every byte is counted, and no line is larger than it may be.
+        #[test]
+        fn any_bytes_are_lines(
+            pieces in prop::collection::vec(prop_oneof![
+                prop::collection::vec(any::<u8>(), 0..12),
+                prop::sample::select(vec!["\n", "\r\n", "\u{feff}", "{}", "\n\n", "\0"]).prop_map(|text| text.as_bytes().to_vec()),
+            ], 0..20),
+            bytes_max in 1..20_usize,
+            at_once in 1..7_usize,
+        ) {
+            let bytes = pieces.concat();
+            let mut reader = BufReader::with_capacity(at_once, bytes.as_slice());
+            let (mut start, mut count) = (0, 0);
+            while let Some((length, line)) = read_line(&mut reader, bytes_max).expect("read") {
+                let end = start + usize::try_from(length).expect("small");
+                let whole = &bytes[start..end];
+                let newline = whole.iter().position(|byte| *byte == b'\n');
+                prop_assert!(newline.is_none_or(|at| at + 1 == whole.len()), "one line: {whole:?}");
+                prop_assert!(newline.is_some() || end == bytes.len(), "a whole line: {whole:?}");
+                match line {
+                    Some(line) => {
+                        prop_assert!(line.len() <= bytes_max + 1, "{line:?}");
+                        prop_assert_eq!(line.as_slice(), whole.strip_prefix(b"\xef\xbb\xbf").unwrap_or(whole));
+                    }
+                    None => prop_assert!(whole.len() > bytes_max, "{whole:?}"),
+                }
+                (start, count) = (end, count + 1);
+            }
+            prop_assert_eq!(start, bytes.len(), "nothing is left out");
+            prop_assert!(count <= bytes.len());
         }
     }
 
