@@ -105,9 +105,11 @@ fn meaning(code: &str, message: &str) -> StoreError {
 mod tests {
     use super::*;
 
+    type Kind = fn(String) -> StoreError;
+
     #[test]
     fn every_kind_of_trouble_has_its_meaning() {
-        let cases: [(&str, &str, fn(String) -> StoreError); 9] = [
+        let cases: [(&str, &str, Kind); 9] = [
             ("disk full", "53100", StoreError::Full),
             ("out of memory", "53200", StoreError::Unavailable),
             ("too many connections", "53300", StoreError::Unavailable),
