@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use store::StoreError;
 use tokio::sync::Mutex;
 
 use crate::error::Problem;
@@ -16,31 +17,37 @@ const BELIEVED: Duration = Duration::from_secs(1);
 /// A store that takes longer is not fit for work.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// What is wrong with the store, in words for everybody.
+type Finding = Result<(), &'static str>;
+
+const STORE_FAILS: Finding = Err("store: it cannot be written to or read from");
+const STORE_IS_FULL: Finding = Err("store: its disk is almost full; nothing is taken in until there is room");
+
 /// The last finding about the store.
 #[derive(Default)]
-pub struct Readiness(Mutex<Option<(Instant, bool)>>);
+pub struct Readiness(Mutex<Option<(Instant, Finding)>>);
 
 impl Readiness {
-    async fn store_is_fit(&self, state: &ApiState) -> bool {
+    async fn of_store(&self, state: &ApiState) -> Finding {
         let mut last = self.0.lock().await;
-        if let Some((at, fit)) = *last
+        if let Some((at, finding)) = *last
             && at.elapsed() < BELIEVED
         {
-            return fit;
+            return finding;
         }
-        let fit = match tokio::time::timeout(PATIENCE, state.desk.gateway.store.check()).await {
-            Ok(Ok(())) => true,
+        let finding = match tokio::time::timeout(PATIENCE, state.desk.gateway.store.check()).await {
+            Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
                 tracing::warn!(%error, "the store is not fit for work");
-                false
+                if matches!(error, StoreError::Full(_)) { STORE_IS_FULL } else { STORE_FAILS }
             }
             Err(_) => {
                 tracing::warn!("the store did not answer a check in time");
-                false
+                STORE_FAILS
             }
         };
-        *last = Some((Instant::now(), fit));
-        fit
+        *last = Some((Instant::now(), finding));
+        finding
     }
 }
 
@@ -58,8 +65,8 @@ pub async fn readyz(State(state): State<ApiState>) -> Result<Response, Problem> 
     if state.is_draining() {
         return not_ready("server: it is shutting down");
     }
-    if !state.readiness.store_is_fit(&state).await {
-        return not_ready("store: it cannot be written to or read from");
+    if let Err(what) = state.readiness.of_store(&state).await {
+        return not_ready(what);
     }
     Ok(answer::json(StatusCode::OK, r#"{"status":"ready","checks":{"server":"ok","store":"ok"}}"#))
 }

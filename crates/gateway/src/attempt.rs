@@ -30,7 +30,8 @@ use crate::{Gateway, observe, sandbox};
 /// A provider bounds itself, since it alone knows whether its request was out. One that does not is cut here.
 const SEND_CAP: Duration = SEND_TIMEOUT.saturating_add(Duration::from_secs(1));
 /// The result of an attempt is worth more than its lease: as long as nobody else took the email over, a late record is
-/// as good as an early one, and after that the store keeps it as an event. So it is offered for this long.
+/// as good as an early one, and after that the store keeps it as an event. So it is offered for this long; to a store
+/// without room for as long as it takes, since nobody else can take the email over meanwhile.
 const RESULT_KEPT: Duration = Duration::from_secs(15 * 60);
 /// How long an attempt waits for its turn under the provider's rate before the email is put back.
 const START_WAIT: Duration = Duration::from_secs(5);
@@ -309,7 +310,9 @@ pub async fn record(bench: &Bench, flight: &Flight, settlement: Settlement, star
                 return Finished::Recorded(status);
             }
             Ok(Settled::Late) => return late(flight),
-            Err(error) if first_try.elapsed() >= RESULT_KEPT => return gave_up(flight, &error),
+            Err(error) if first_try.elapsed() >= RESULT_KEPT && !matches!(error, StoreError::Full(_)) => {
+                return gave_up(flight, &error);
+            }
             Err(error) => warn_once(flight, &error, pause),
         }
         tokio::time::sleep(pause).await;

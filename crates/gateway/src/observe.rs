@@ -17,6 +17,8 @@ pub const SEND_RESULT: &str = "email_send_result_total";
 pub const QUEUE_SIZE: &str = "email_queue_size";
 pub const OLDEST_WAITING: &str = "email_oldest_waiting_seconds";
 pub const DEAD_LETTERS: &str = "email_dlq_size";
+pub const STORE_FREE: &str = "store_free_bytes";
+pub const STORE_RESERVE: &str = "store_reserve_bytes";
 pub const STATE_TRANSITIONS: &str = "pipeline_state_transitions_total";
 pub const VALIDATION_FAILURES: &str = "pipeline_validation_failures_total";
 pub const STATE_DURATION: &str = "pipeline_processing_duration_seconds";
@@ -41,6 +43,8 @@ pub fn describe() {
     describe_gauge!(QUEUE_SIZE, "Emails that wait for a worker, now or at their due time");
     describe_gauge!(OLDEST_WAITING, Unit::Seconds, "How long the email that is due longest has been due");
     describe_gauge!(DEAD_LETTERS, "Emails among the dead letters");
+    describe_gauge!(STORE_FREE, Unit::Bytes, "Room left for the database on its disk");
+    describe_gauge!(STORE_RESERVE, Unit::Bytes, "With less room than this nothing is taken in or sent");
     describe_counter!(STATE_TRANSITIONS, "Events of the pipeline by kind");
     describe_counter!(VALIDATION_FAILURES, "Emails refused by a validation");
     describe_histogram!(
@@ -213,6 +217,10 @@ pub fn waiting(stats: &QueueStats, now: Timestamp) {
     gauge!(QUEUE_SIZE).set(stats.waiting() as f64);
     gauge!(OLDEST_WAITING).set(oldest.as_secs_f64());
     gauge!(DEAD_LETTERS).set(stats.dead_letters as f64);
+    if let Some(room) = stats.room {
+        gauge!(STORE_FREE).set(room.free_bytes as f64);
+        gauge!(STORE_RESERVE).set(room.reserve_bytes as f64);
+    }
 }
 
 fn transition(state: &'static str) {

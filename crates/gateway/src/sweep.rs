@@ -107,24 +107,36 @@ impl Sweep {
         if self.is_store_back().await? && self.watch.is_steady_for(lease) {
             self.take_over(&mut swept).await?;
         }
-        if now >= CLOCK_MIN && self.watch.is_steady_for(EXPIRY_PAUSE) {
-            self.expire(&mut swept).await?;
+        let done = self.move_on(now, &mut swept).await;
+        if !matches!(done, Err(StoreError::Full(_))) {
+            done.clone()?;
         }
-        self.take_in(&mut swept).await?;
-        self.follow_up(&mut swept).await?;
+        // Retention is what makes room: it does not wait for those who find none.
         self.prune(&mut swept).await?;
         self.count().await?;
-        Ok(swept)
+        done.map(|()| swept)
+    }
+
+    /// What brings emails further.
+    async fn move_on(&mut self, now: Timestamp, swept: &mut Swept) -> Result<(), StoreError> {
+        if now >= CLOCK_MIN && self.watch.is_steady_for(EXPIRY_PAUSE) {
+            self.expire(swept).await?;
+        }
+        self.take_in(swept).await?;
+        self.follow_up(swept).await
     }
 
     /// After the store failed, its workers hold results that they could not record: they get one round's time for
-    /// that before their leases are judged.
+    /// that before their leases are judged. While it has no room they have to wait longer; the rest goes on.
     async fn is_store_back(&mut self) -> Result<bool, StoreError> {
         if !self.after_trouble {
             return Ok(true);
         }
-        self.gateway.store.check().await?;
-        self.after_trouble = false;
+        match self.gateway.store.check().await {
+            Ok(()) => self.after_trouble = false,
+            Err(StoreError::Full(_)) => {}
+            Err(error) => return Err(error),
+        }
         Ok(false)
     }
 

@@ -34,7 +34,7 @@ use template::alerts::Language;
 use crate::cli::{Usage, note};
 use crate::config::Config;
 use crate::secret::LocalSecret;
-use choices::{ProviderChoice, StoreChoice};
+use choices::{ProviderChoice, SqliteChoice, StoreChoice};
 
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -93,7 +93,9 @@ pub async fn open_store(
 /// One try.
 pub async fn open(choice: &StoreChoice) -> Result<Arc<dyn Store>, StoreError> {
     Ok(match choice {
-        StoreChoice::Sqlite(path) => Arc::new(SqliteStore::open(path).await?),
+        StoreChoice::Sqlite(SqliteChoice { path, reserve_bytes }) => {
+            Arc::new(SqliteStore::open_with_reserve(path, *reserve_bytes).await?)
+        }
         StoreChoice::Postgres(config) => Arc::new(PostgresStore::open(config).await?),
         StoreChoice::Mysql(config) => Arc::new(MysqlStore::open(config).await?),
     })
@@ -126,7 +128,7 @@ fn make_private(path: &Path) -> anyhow::Result<()> {
 /// The database's file, when it is one, for those who look after the file itself.
 pub fn database_file(config: &Config) -> Option<&Path> {
     match &config.store {
-        StoreChoice::Sqlite(path) => Some(path),
+        StoreChoice::Sqlite(sqlite) => Some(&sqlite.path),
         StoreChoice::Postgres(_) | StoreChoice::Mysql(_) => None,
     }
 }

@@ -120,9 +120,12 @@ pub fn from_sqlx(error: Error) -> StoreError {
 }
 
 fn from_database(error: &MySqlDatabaseError) -> StoreError {
-    let number = error.number();
-    let text = || format!("the database says {} ({number})", error.message());
-    let is_full = number == STORAGE_ENGINE && error.message().contains("error 28 ");
+    meaning(error.number(), error.message())
+}
+
+fn meaning(number: u16, message: &str) -> StoreError {
+    let text = || format!("the database says {message} ({number})");
+    let is_full = number == STORAGE_ENGINE && message.contains("error 28 ");
     if FULL.contains(&number) || is_full {
         StoreError::Full(text())
     } else if UNAVAILABLE.contains(&number) || number < FILES_END {
@@ -153,6 +156,25 @@ mod tests {
         }
         assert!(Fault::Sql(refused()).is_lost_connection() && !Fault::Sql(refused()).is_collision());
         assert!(Fault::Overtaken.is_collision() && !Fault::Overtaken.is_lost_connection());
+    }
+
+    /// A full disk in all the words a server has for it: the API says STORAGE_LOW then, and results are kept.
+    #[test]
+    fn a_full_disk_is_told_apart() {
+        let cases = [
+            ("a file cannot grow (MariaDB)", 20, "Disk got full writing 'x' (Errcode: 28)", true),
+            ("disk full", 1021, "Disk full (/tmp/#sql); waiting for someone to free some space...", true),
+            ("table full", 1114, "The table 'email_outbox' is full", true),
+            ("redo log full", 3675, "Create table/tablespace failed", true),
+            ("the engine's own word", 1030, "Got error 28 from storage engine InnoDB", true),
+            ("another of the engine's", 1030, "Got error 168 from storage engine InnoDB", false),
+            ("lock wait timeout", 1205, "Lock wait timeout exceeded", false),
+            ("read only", 1290, "The server is running with --read-only", false),
+        ];
+        for (case, number, message, is_full) in cases {
+            let error = meaning(number, message);
+            assert_eq!(matches!(error, StoreError::Full(_)), is_full, "{case}: {error:?}");
+        }
     }
 
     /// What means no room, or a person's work, is not taken for what passes by itself.

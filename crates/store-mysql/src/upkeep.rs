@@ -129,7 +129,7 @@ async fn stats(connection: &mut MySqlConnection, now: Timestamp) -> Result<Queue
         "SELECT due_at FROM email_queue FORCE INDEX (queue_due) WHERE due_at <= ? ORDER BY due_at LIMIT 1";
     let oldest = sqlx::query(sql).bind(now.millis()).fetch_optional(connection).await?;
     let oldest_due_at = oldest.map(|row| get(&row, "due_at")).transpose()?.map(Timestamp::from_millis);
-    Ok(QueueStats { by_status, oldest_due_at, dead_letters })
+    Ok(QueueStats { by_status, oldest_due_at, dead_letters, room: None })
 }
 
 /// How many rows retention looks at per call besides those it deletes.

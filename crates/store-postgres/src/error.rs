@@ -80,9 +80,12 @@ fn code(error: &dyn DatabaseError) -> String {
 }
 
 fn from_database(error: &dyn DatabaseError) -> StoreError {
-    let code = code(error);
-    let text = format!("PostgreSQL says {} ({code})", error.message());
-    match code.as_str() {
+    meaning(&code(error), error.message())
+}
+
+fn meaning(code: &str, message: &str) -> StoreError {
+    let text = format!("PostgreSQL says {message} ({code})");
+    match code {
         "53100" => StoreError::Full(text),
         // Shutting down or starting, out of connections or memory, a standby, a timeout of ours, a failing disk.
         "53200" | "53300" | "25006" | "57014" | "55P03" | "40001" | "40P01" | "58030" => {
@@ -95,5 +98,33 @@ fn from_database(error: &dyn DatabaseError) -> StoreError {
         // The message repeats the value.
         code if code.starts_with("22") => StoreError::Broken(format!("PostgreSQL refused a value ({code})")),
         _ => StoreError::Broken(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Kind = fn(String) -> StoreError;
+
+    #[test]
+    fn every_kind_of_trouble_has_its_meaning() {
+        let cases: [(&str, &str, Kind); 9] = [
+            ("disk full", "53100", StoreError::Full),
+            ("out of memory", "53200", StoreError::Unavailable),
+            ("too many connections", "53300", StoreError::Unavailable),
+            ("a standby", "25006", StoreError::Unavailable),
+            ("shutting down", "57P01", StoreError::Unavailable),
+            ("a failing disk", "58030", StoreError::Unavailable),
+            ("not let in", "28P01", StoreError::Unusable),
+            ("no such database", "3D000", StoreError::Unusable),
+            ("a bug of ours", "42601", StoreError::Broken),
+        ];
+        for (case, code, kind) in cases {
+            let error = meaning(code, "as it says");
+            assert_eq!(error, kind(format!("PostgreSQL says as it says ({code})")), "{case}");
+        }
+        let value = meaning("22021", "invalid byte sequence: ana@example.com").to_string();
+        assert!(!value.contains("ana@"), "a message that repeats a value is left out: {value}");
     }
 }

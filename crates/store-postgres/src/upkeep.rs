@@ -114,6 +114,7 @@ async fn stats(pool: &PgPool, now: Timestamp) -> Result<QueueStats, Fault> {
         by_status,
         oldest_due_at: oldest.map(Timestamp::from_millis),
         dead_letters: u64::try_from(dead_letters).unwrap_or(0),
+        room: None,
     })
 }
 

@@ -35,6 +35,10 @@ const CONTENT_PAUSE: Duration = Duration::from_secs(1);
 
 impl SqliteStore {
     pub(crate) async fn claim_due(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
+        // What is begun now may find no room for its result.
+        if !self.room.is_enough() {
+            return Ok(Vec::new());
+        }
         let fairness = std::sync::Arc::clone(&self.fairness);
         let now = request.now;
         let claimed = self

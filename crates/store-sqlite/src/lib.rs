@@ -19,6 +19,7 @@ mod owners;
 mod providers;
 mod reader;
 mod recipients;
+mod room;
 mod row;
 mod schema;
 mod settle;
@@ -36,6 +37,7 @@ use store::fairness::Fairness;
 
 use crate::owners::Owners;
 use crate::reader::Reader;
+use crate::room::Room;
 use crate::writer::Writer;
 
 /// Everything is kept in one SQLite file.
@@ -43,23 +45,31 @@ pub struct SqliteStore {
     writer: Writer,
     reader: Reader,
     owners: Owners,
+    room: Arc<Room>,
     fairness: Arc<Mutex<Fairness>>,
 }
 
 impl SqliteStore {
     /// Opens or makes the database at `path` and brings its schema up to date.
     pub async fn open(path: &Path) -> Result<Self, StoreError> {
+        Self::open_with_reserve(path, None).await
+    }
+
+    /// The same, with a reserve of the operator's choice: with less room on the disk nothing new is taken in or sent.
+    pub async fn open_with_reserve(path: &Path, reserve_bytes: Option<u64>) -> Result<Self, StoreError> {
+        let room = Room::with_reserve(reserve_bytes);
         let path = path.to_owned();
-        tokio::task::spawn_blocking(move || Self::open_now(&path))
+        tokio::task::spawn_blocking(move || Self::open_now(&path, room))
             .await
             .map_err(|_panic| StoreError::Broken("opening the database panicked".into()))?
     }
 
-    fn open_now(path: &Path) -> Result<Self, StoreError> {
+    fn open_now(path: &Path, room: Room) -> Result<Self, StoreError> {
         let mut connection = schema::connect(path)?;
         schema::migrate(&mut connection)?;
-        let writer = Writer::start(connection, Some(path))?;
-        Ok(Self::of(writer, Reader::of_file(path), Owners::beside(path)))
+        let room = Arc::new(room);
+        let writer = Writer::start(connection, Some((path, Arc::clone(&room))))?;
+        Ok(Self::of(writer, Reader::of_file(path), Owners::beside(path), room))
     }
 
     /// A store that is gone with the process, for tests. Same schema, same code, no file.
@@ -68,10 +78,10 @@ impl SqliteStore {
         schema::migrate(&mut connection)?;
         let writer = Writer::start(connection, None)?;
         let reader = Reader::through(writer.clone());
-        Ok(Self::of(writer, reader, Owners::nowhere()))
+        Ok(Self::of(writer, reader, Owners::nowhere(), Arc::new(Room::with_reserve(None))))
     }
 
-    fn of(writer: Writer, reader: Reader, owners: Owners) -> Self {
-        Self { writer, reader, owners, fairness: Arc::default() }
+    fn of(writer: Writer, reader: Reader, owners: Owners, room: Arc<Room>) -> Self {
+        Self { writer, reader, owners, room, fairness: Arc::default() }
     }
 }

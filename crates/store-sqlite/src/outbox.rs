@@ -24,6 +24,7 @@ const DAY_MS: i64 = 24 * 3600 * 1000;
 #[async_trait]
 impl Outbox for SqliteStore {
     async fn accept(&self, acceptance: Acceptance) -> Result<Accepted, StoreError> {
+        self.room.check()?;
         // Compressing is work for the many callers, not for the one writer.
         let blocks: Vec<Vec<u8>> =
             acceptance.emails.iter().map(|email| content_codec::encode(&email.content)).collect();
@@ -35,6 +36,7 @@ impl Outbox for SqliteStore {
     }
 
     async fn begin(&self, start: AttemptStart) -> Result<Begun, StoreError> {
+        self.room.check_for_result()?;
         self.writer.run(move |work| settle::begin(work, &start)).await
     }
 

@@ -211,6 +211,8 @@ impl SqliteStore {
     ) -> Result<Vec<LostLease>, StoreError> {
         let owning = self.reader.run(lease_owners).await?;
         let dead = owning.iter().filter(|owner| self.owners.is_dead(owner)).cloned().collect::<Vec<_>>();
+        // Those of the dead are lost in any case.
+        let now = if self.room.leases_count() { now } else { Timestamp::from_millis(0) };
         let lost = self.reader.run(move |connection| lost_leases(connection, now, &dead, limit)).await?;
         if lost.is_empty() {
             Owners::forget_dead(&self.owners, &owning);

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use model::alert::FAILURES_WITHIN;
 use model::{Status, Timestamp, WorkerId};
 use rusqlite::{Connection, OptionalExtension};
-use store::{Pruned, QueueStats, Retention, StoreError, Upkeep};
+use store::{Pruned, QueueStats, Retention, RoomLeft, StoreError, Upkeep, Weakness};
 
 use crate::error::from_sqlite;
 use crate::writer::Work;
@@ -14,11 +14,15 @@ use crate::{SqliteStore, row};
 
 /// How many lanes are looked at for the email that has been due longest.
 const LANES_MAX: usize = 10_000;
+/// A round of retention that found no room is made again with this fraction of its size.
+const PRUNE_LESS: u32 = 16;
+const MIB: u64 = 1024 * 1024;
 
 #[async_trait]
 impl Upkeep for SqliteStore {
     async fn stats(&self, now: Timestamp) -> Result<QueueStats, StoreError> {
-        self.reader.run(move |connection| stats(connection, now)).await
+        let stats = self.reader.run(move |connection| stats(connection, now)).await?;
+        Ok(QueueStats { room: self.room.left(), ..stats })
     }
 
     async fn check(&self) -> Result<(), StoreError> {
@@ -27,12 +31,26 @@ impl Upkeep for SqliteStore {
         let read = |connection: &Connection| {
             connection.query_row("SELECT count(*) FROM meta", [], |_| Ok(())).map_err(from_sqlite)
         };
-        self.reader.run(read).await
+        self.reader.run(read).await?;
+        self.room.check()
+    }
+
+    async fn weaknesses(&self) -> Result<Vec<Weakness>, StoreError> {
+        Ok(self.room.left().filter(|room| room.is_getting_short()).map(getting_short).into_iter().collect())
     }
 
     async fn prune(&self, retention: &Retention, now: Timestamp, limit: u32) -> Result<Pruned, StoreError> {
-        let retention = retention.clone();
-        self.writer.run(move |work| prune(work, &retention, now, limit)).await
+        let mut limit = limit;
+        loop {
+            let retention = retention.clone();
+            let pruned = self.writer.run(move |work| prune(work, &retention, now, limit)).await;
+            // What is deleted is overwritten, and goes through the log: where there is room for little, little is
+            // deleted at a time.
+            if limit <= 1 || !matches!(pruned, Err(StoreError::Full(_))) {
+                return pruned;
+            }
+            limit = (limit / PRUNE_LESS).max(1);
+        }
     }
 
     async fn environment(&self, or_set: &str) -> Result<String, StoreError> {
@@ -62,6 +80,17 @@ impl Upkeep for SqliteStore {
     }
 }
 
+fn getting_short(room: RoomLeft) -> Weakness {
+    let RoomLeft { free_bytes, reserve_bytes } = room;
+    let text = format!(
+        "{} MiB are left on the disk of the database; below {} MiB no emails are taken in or sent. Make room, or keep \
+         less (retention)",
+        free_bytes / MIB,
+        reserve_bytes / MIB
+    );
+    Weakness { setting: "room".to_owned(), text, loses_data: false }
+}
+
 fn stats(connection: &Connection, now: Timestamp) -> Result<QueueStats, StoreError> {
     let mut statement =
         connection.prepare_cached("SELECT status, emails FROM status_counts").map_err(from_sqlite)?;
@@ -74,7 +103,7 @@ fn stats(connection: &Connection, now: Timestamp) -> Result<QueueStats, StoreErr
         .prepare_cached("SELECT count(*) FROM email_outbox INDEXED BY outbox_dead WHERE dead_at IS NOT NULL")
         .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
         .map_err(from_sqlite)?;
-    Ok(QueueStats { by_status, oldest_due_at: oldest_due(connection, now)?, dead_letters })
+    Ok(QueueStats { by_status, oldest_due_at: oldest_due(connection, now)?, dead_letters, room: None })
 }
 
 /// Hops from lane to lane (route, company, priority): the first of each is its oldest.

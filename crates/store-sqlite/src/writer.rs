@@ -6,11 +6,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use store::StoreError;
@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::counts::Counts;
 use crate::error::from_sqlite;
+use crate::room::{self, Room};
 use crate::schema;
 use crate::tallies::SentNotes;
 
@@ -31,6 +32,9 @@ const CHECKPOINT_EVERY: Duration = Duration::from_millis(25);
 /// A log of this many pages is worth stopping the writer for: readers and a steady stream of writes can keep
 /// the checkpointer from ever starting it anew.
 const LOG_PAGES_MAX: i64 = 32 * 1024;
+/// When room is short: how long a checkpoint is tried, and the pause between two tries.
+const CHECKPOINT_WITHIN: Duration = Duration::from_millis(50);
+const CHECKPOINT_PAUSE: Duration = Duration::from_millis(5);
 
 /// What a piece of work sees: the connection inside the transaction, and the counts it must keep.
 pub struct Work<'a> {
@@ -43,6 +47,9 @@ pub struct Work<'a> {
 trait Job: Send {
     /// Does the work; `false` when it failed, and what it wrote is to be undone. It may be done again after that.
     fn run(&mut self, work: &mut Work<'_>) -> bool;
+
+    /// Did the work itself find no room?
+    fn found_no_room(&self) -> bool;
 
     /// Given how the transaction ended, tells the caller.
     fn answer(self: Box<Self>, ended: Result<(), StoreError>);
@@ -67,6 +74,10 @@ where
         self.outcome.insert(outcome).is_ok()
     }
 
+    fn found_no_room(&self) -> bool {
+        matches!(self.outcome, Some(Err(StoreError::Full(_))))
+    }
+
     fn answer(self: Box<Self>, ended: Result<(), StoreError>) {
         let outcome = match (ended, self.outcome) {
             (Ok(()), Some(outcome)) => outcome,
@@ -86,16 +97,17 @@ pub struct Writer {
 }
 
 impl Writer {
-    pub fn start(connection: Connection, file: Option<&Path>) -> Result<Self, StoreError> {
+    /// A database in a file needs looking after: its log is kept short, and its room is watched.
+    pub fn start(connection: Connection, file: Option<(&Path, Arc<Room>)>) -> Result<Self, StoreError> {
         let (jobs, waiting) = sync_channel(WAITING_MAX);
-        let log_pages = Arc::new(AtomicI64::new(0));
+        let log = Arc::new(Log::default());
         let (written, news) = sync_channel(1);
-        if let Some(file) = file {
-            start_checkpointer(schema::connect(file)?, news, Arc::clone(&log_pages))?;
+        if let Some((path, room)) = file {
+            start_checkpointer(schema::connect(path)?, news, Arc::clone(&log), room)?;
         }
         let thread = thread::Builder::new()
             .name("sqlite-writer".into())
-            .spawn(move || write_in_groups(&connection, &waiting, &written, &log_pages))
+            .spawn(move || write_in_groups(&connection, &waiting, &written, &log))
             .map_err(cannot_start)?;
         Ok(Self { jobs: Arc::new(Mutex::new(Some(jobs))), finished: Arc::new(Mutex::new(Some(thread))) })
     }
@@ -136,29 +148,29 @@ fn cannot_start(error: std::io::Error) -> StoreError {
     StoreError::Unavailable(format!("cannot start a thread of the store: {error}"))
 }
 
-fn write_in_groups(
-    connection: &Connection,
-    waiting: &Receiver<AnyJob>,
-    written: &SyncSender<()>,
-    log_pages: &AtomicI64,
-) {
+fn write_in_groups(connection: &Connection, waiting: &Receiver<AnyJob>, written: &SyncSender<()>, log: &Log) {
     while let Ok(first) = waiting.recv() {
         let mut jobs = vec![first];
         let ended = match write_together(connection, &mut jobs, waiting) {
             Ending::Known(ended) => ended,
             Ending::OneFailed => write_apart(connection, &mut jobs),
         };
+        if matches!(ended, Err(StoreError::Full(_))) || jobs.iter().any(|job| job.found_no_room()) {
+            // The log has room as well, once it begins anew, and whoever asks again should find it. It is not given
+            // back to the disk: if somebody else fills that, it is all the room there is for results.
+            checkpoint_soon(connection, "RESTART", log);
+        }
         for job in jobs {
             job.answer(ended.clone());
         }
         // A checkpointer that has not heard of the last one yet hears of both, and without a file there is none.
         let _ = written.try_send(());
-        if log_pages.load(Ordering::Relaxed) > LOG_PAGES_MAX {
-            checkpoint(connection, "RESTART", log_pages);
+        if log.pages.load(Ordering::Relaxed) > LOG_PAGES_MAX {
+            checkpoint(connection, "RESTART", log);
         }
     }
     // Every handle is gone: leave a tidy file behind.
-    checkpoint(connection, "TRUNCATE", log_pages);
+    checkpoint(connection, "TRUNCATE", log);
 }
 
 /// How a transaction over a group ended.
@@ -262,33 +274,71 @@ fn no_room() -> StoreError {
     StoreError::Full("the database ended the transaction by itself, most likely for want of room".to_owned())
 }
 
-/// Moves what is in the log into the database beside the writer, so that a commit seldom has to. It ends with the
-/// writer, and sleeps while nothing is written.
+/// What is known of the log.
+#[derive(Default)]
+struct Log {
+    /// How long it was, if it could not be moved as a whole.
+    pages: AtomicI64,
+    /// The last checkpoint failed.
+    is_stuck: AtomicBool,
+}
+
+/// Moves what is in the log into the database beside the writer, so that a commit seldom has to, and looks after the
+/// room on the disk. It ends with the writer; while nothing is written it only looks.
 fn start_checkpointer(
     connection: Connection,
     news: Receiver<()>,
-    log_pages: Arc<AtomicI64>,
+    log: Arc<Log>,
+    room: Arc<Room>,
 ) -> Result<(), StoreError> {
+    let look = move |connection: &Connection, log: &Log| {
+        room.look(connection, || checkpoint_soon(connection, "TRUNCATE", log));
+    };
+    look(&connection, &log);
     let run = move || {
-        while news.recv().is_ok() {
-            thread::sleep(CHECKPOINT_EVERY);
-            checkpoint(&connection, "PASSIVE", &log_pages);
+        loop {
+            match news.recv_timeout(room::LOOK_EVERY) {
+                Ok(()) => {
+                    thread::sleep(CHECKPOINT_EVERY);
+                    checkpoint(&connection, "PASSIVE", &log);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            look(&connection, &log);
         }
     };
     thread::Builder::new().name("sqlite-checkpoint".into()).spawn(run).map_err(cannot_start)?;
     Ok(())
 }
 
-/// A checkpoint that fails is tried again by the next one; the log just stays longer until then.
-fn checkpoint(connection: &Connection, mode: &str, log_pages: &AtomicI64) {
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?));
-    match connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], read) {
-        Ok((in_log, moved)) if mode == "PASSIVE" && in_log > moved => {
-            log_pages.store(in_log, Ordering::Relaxed)
+/// Lets the log begin anew, or gives it back to the disk. Another checkpoint may be in the way, which SQLite, unlike for
+/// readers, does not wait for.
+fn checkpoint_soon(connection: &Connection, mode: &str, log: &Log) {
+    let until = Instant::now() + CHECKPOINT_WITHIN;
+    while !checkpoint(connection, mode, log) && Instant::now() < until {
+        thread::sleep(CHECKPOINT_PAUSE);
+    }
+}
+
+/// `false` when it was hindered or failed. It is tried again by the next one; the log just stays longer until then.
+fn checkpoint(connection: &Connection, mode: &str, log: &Log) -> bool {
+    let read =
+        |row: &rusqlite::Row<'_>| Ok((row.get::<_, bool>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?));
+    let outcome = connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], read);
+    let was_stuck = log.is_stuck.swap(outcome.is_err(), Ordering::Relaxed);
+    match outcome {
+        Ok((is_hindered, in_log, moved)) => {
+            let is_rest = mode == "PASSIVE" && in_log > moved;
+            log.pages.store(if is_rest { in_log } else { 0 }, Ordering::Relaxed);
+            !is_hindered
         }
-        Ok(_) => log_pages.store(0, Ordering::Relaxed),
         Err(error) => {
-            tracing::warn!(%error, mode, "a checkpoint of the database failed; it will be tried again")
+            // Said once: without room on the disk the next ones fail alike, many times per second.
+            if !was_stuck {
+                tracing::warn!(%error, mode, "a checkpoint of the database failed; it will be tried again");
+            }
+            false
         }
     }
 }

@@ -50,7 +50,7 @@ pub use recipients::{Erased, RecipientRecord, Recipients};
 pub use suppressions::Suppressions;
 pub use tallies::{DayTally, EntityRecord, EntityTally, Tallies};
 pub use templates::{StoredTemplate, Templates};
-pub use upkeep::{Pruned, QueueStats, Retention, Upkeep, Weakness};
+pub use upkeep::{Pruned, QueueStats, Retention, RoomLeft, Upkeep, Weakness};
 
 /// Everything a store does.
 pub trait Store:

@@ -58,6 +58,23 @@ pub struct QueueStats {
     /// When the email that has been due longest became due.
     pub oldest_due_at: Option<Timestamp>,
     pub dead_letters: u64,
+    /// What the store's disk has left, where the store minds it itself.
+    pub room: Option<RoomLeft>,
+}
+
+/// How much more can be stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoomLeft {
+    pub free_bytes: u64,
+    /// With less than this nothing new is accepted or claimed: it is kept for what is in flight.
+    pub reserve_bytes: u64,
+}
+
+impl RoomLeft {
+    /// An operator should make room now.
+    pub fn is_getting_short(&self) -> bool {
+        self.free_bytes / 2 < self.reserve_bytes
+    }
 }
 
 impl QueueStats {

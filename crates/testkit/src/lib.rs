@@ -1,8 +1,9 @@
-//! What tests share: a clock they turn by hand, builders of emails and companies, and, with the feature `http`, a
-//! server that answers as told.
+//! What tests share: a clock they turn by hand, builders of emails and companies, a small disk, and, with the feature
+//! `http`, a server that answers as told.
 
 #[cfg(feature = "http")]
 pub mod http;
+pub mod small_disk;
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;

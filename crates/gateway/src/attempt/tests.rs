@@ -248,6 +248,7 @@ async fn a_provider_that_hangs_is_cut_off_and_its_outcome_unknown() {
 struct ForgetfulQueue {
     inner: Arc<dyn queue::Queue>,
     failures_left: std::sync::atomic::AtomicU32,
+    failure: StoreError,
 }
 
 #[async_trait::async_trait]
@@ -273,7 +274,7 @@ impl queue::Queue for ForgetfulQueue {
         use std::sync::atomic::Ordering::SeqCst;
         let take_one = |left: u32| left.checked_sub(1);
         if self.failures_left.fetch_update(SeqCst, SeqCst, take_one).is_ok() {
-            return Err(StoreError::Unavailable("not now".into()));
+            return Err(self.failure.clone());
         }
         self.inner.settle(settlement).await
     }
@@ -283,13 +284,30 @@ impl queue::Queue for ForgetfulQueue {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_result_is_not_lost_when_the_store_fails_for_a_while() {
+/// What becomes of an email whose result could not be recorded that many times; the tries are about a second apart.
+async fn after_failures(failures: u32, failure: StoreError) -> Status {
     let mut stage = Stage::with(FakeProvider::takes_everything()).await;
     let inner = stage.gateway.queue.clone();
-    stage.gateway.queue = Arc::new(ForgetfulQueue { inner, failures_left: 10.into() });
+    stage.gateway.queue = Arc::new(ForgetfulQueue { inner, failures_left: failures.into(), failure });
     let id = stage.accept_one().await;
     assert_eq!(run_once(&stage.gateway).await, Ok(1));
-    assert_eq!(stage.status(id).await, Status::Sent);
     assert_eq!(stage.provider.handed(), [id]);
+    stage.status(id).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_is_not_lost_when_the_store_fails_for_a_while() {
+    let away = StoreError::Unavailable("not now".into());
+    assert_eq!(after_failures(10, away.clone()).await, Status::Sent);
+    assert_eq!(
+        after_failures(2_000, away).await,
+        Status::Processing,
+        "given up; the sweep takes it from there"
+    );
+}
+
+/// A disk may be full for a weekend. While it is, nobody else can take the email over either.
+#[tokio::test(start_paused = true)]
+async fn a_result_waits_for_room_as_long_as_it_takes() {
+    assert_eq!(after_failures(200_000, StoreError::Full("no room".into())).await, Status::Sent);
 }

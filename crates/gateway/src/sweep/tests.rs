@@ -1,7 +1,10 @@
 //! The clock watch as a table; recovery, expiry and intake on the real store.
 
+use std::sync::Arc;
+
 use model::{Content, EventKind, NewEmail, Status};
-use store::AttemptStart;
+use store::{AttemptStart, Companies, Upkeep};
+use store_sqlite::SqliteStore;
 use testkit::{START, an_email};
 
 use super::*;
@@ -187,4 +190,27 @@ async fn retention_keeps_up_with_any_backlog() {
         sweep.round().await.expect("the store works");
     }
     assert!(rounds > 1, "one round does a bounded amount");
+}
+
+/// Retention is what makes room, so it goes on while there is little, also after the store has failed for that.
+#[tokio::test]
+async fn retention_goes_on_while_room_is_short() {
+    let mut stage = Stage::with(FakeProvider::takes_everything()).await;
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let file = folder.path().join("posthaste.db");
+    let ample = SqliteStore::open_with_reserve(&file, Some(0)).await.expect("a new store opens");
+    ample.add_company(stage.company.clone()).await.expect("a company");
+    let free_bytes = ample.stats(START).await.expect("counted").room.expect("it is minded").free_bytes;
+    stage.gateway.store = Arc::new(ample);
+    let id = stage.accept_one().await;
+    stage.gateway.store.cancel(stage.company.id, id, START).await.expect("it is cancelled");
+
+    let short = SqliteStore::open_with_reserve(&file, Some(2 * free_bytes)).await.expect("it opens");
+    assert!(matches!(short.check().await, Err(StoreError::Full(_))));
+    stage.gateway.store = Arc::new(short);
+    stage.pass(stage.gateway.settings.retention.content);
+    let mut sweep = Sweep::new(stage.gateway.clone());
+    sweep.after_trouble = true;
+    assert_eq!(sweep.round().await.map(|swept| swept.pruned), Ok(1));
+    assert!(sweep.after_trouble, "leases are not judged before there is room");
 }

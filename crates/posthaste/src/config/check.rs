@@ -14,9 +14,10 @@ use store::Retention;
 use super::layers::{Layers, Value};
 use super::problem::Origin;
 use super::{Config, Limits, Log, LogFormat};
-use crate::wire::choices::StoreChoice;
+use crate::wire::choices::{SqliteChoice, StoreChoice};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
+const MIB: u64 = 1024 * 1024;
 
 /// Makes a `Config` of the layers. It is only good if `layers.problems` is still empty afterwards.
 pub fn check(layers: &mut Layers) -> Config {
@@ -109,10 +110,21 @@ impl Reader<'_> {
 
     fn store(&mut self) -> StoreChoice {
         let url = self.text("store.url").unwrap_or_default();
-        StoreChoice::parse(&url).unwrap_or_else(|what| {
+        let mut choice = StoreChoice::parse(&url).unwrap_or_else(|what| {
             self.complain("store.url", what);
-            StoreChoice::Sqlite(std::path::PathBuf::new())
-        })
+            StoreChoice::Sqlite(SqliteChoice::default())
+        });
+        if self.layers.entries.contains_key("store.reserve_mb") {
+            let reserve_bytes = self.count("store.reserve_mb") * MIB;
+            match &mut choice {
+                StoreChoice::Sqlite(sqlite) => sqlite.reserve_bytes = Some(reserve_bytes),
+                StoreChoice::Postgres(_) | StoreChoice::Mysql(_) => {
+                    let what = "is for SQLite; a database server minds its own disk, so leave this out";
+                    self.complain("store.reserve_mb", what);
+                }
+            }
+        }
+        choice
     }
 
     fn only_choice(&mut self, key: &str, only: &str, later: &[&str]) {

@@ -38,6 +38,9 @@ const DAYS_MAX: u64 = 36_600;
 /// More would not fit into the largest request the API reads, in which base64 makes four bytes of three.
 const ATTACHMENTS_BYTES_MAX: u64 = 10 * 1024 * 1024;
 
+/// A terabyte: nobody wants more of a disk to lie idle.
+const RESERVE_MB_MAX: u64 = 1024 * 1024;
+
 pub const KEYS: &[Key] = &[
     key("listen", Kind::Text),
     key("admin_token", Kind::Secret),
@@ -46,6 +49,7 @@ pub const KEYS: &[Key] = &[
     key("default_retry", Kind::Text),
     key("ttl_secs", Kind::Count(1, YEAR_SECS)),
     key("store.url", Kind::Url),
+    key("store.reserve_mb", Kind::Count(0, RESERVE_MB_MAX)),
     key("queue.engine", Kind::Text),
     key("content.url", Kind::Text),
     key("worker.concurrency", Kind::Count(1, 10_000)),

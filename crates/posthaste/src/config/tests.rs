@@ -242,3 +242,14 @@ fn the_reference_is_complete() {
     }
     assert!(loaded("", &[]).warnings.is_empty());
 }
+
+#[test]
+fn the_reserve_is_the_stores_own_choice_unless_it_is_set() {
+    let reserve = |file: &str| match loaded(file, &[]).config.store {
+        StoreChoice::Sqlite(sqlite) => sqlite.reserve_bytes,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(reserve(""), None);
+    assert_eq!(reserve("[store]\nreserve_mb = 0"), Some(0));
+    assert_eq!(reserve("[store]\nreserve_mb = 100"), Some(100 * 1024 * 1024));
+}

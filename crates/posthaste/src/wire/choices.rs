@@ -17,9 +17,16 @@ const STORES: &str =
 /// The store that was chosen.
 #[derive(Debug, Clone)]
 pub enum StoreChoice {
-    Sqlite(PathBuf),
+    Sqlite(SqliteChoice),
     Postgres(PostgresConfig),
     Mysql(MysqlConfig),
+}
+
+/// A file, and how much of its disk is kept free, if that is not left to the store.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SqliteChoice {
+    pub path: PathBuf,
+    pub reserve_bytes: Option<u64>,
 }
 
 impl StoreChoice {
@@ -45,7 +52,7 @@ impl StoreChoice {
         if path.contains(['?', '#', '%', '\0']) {
             return Err("takes a plain path without ?, # and %; use sqlite:PATH".to_owned());
         }
-        Ok(Self::Sqlite(PathBuf::from(path)))
+        Ok(Self::Sqlite(SqliteChoice { path: PathBuf::from(path), reserve_bytes: None }))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The load and the client's ledger. One email is one idempotency key: a request that gets no answer is repeated with
 //! its key until it gets one, so that at the end every email has one answer and the ledger is exact.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -53,6 +54,8 @@ pub struct Load {
     accepted: AtomicUsize,
     receipts: Mutex<Vec<Option<Receipt>>>,
     complaints: Mutex<Vec<String>>,
+    /// How often a request was refused, by the code it was given.
+    refusals: Mutex<BTreeMap<String, usize>>,
     deadline: Instant,
 }
 
@@ -74,6 +77,7 @@ impl Load {
             accepted: AtomicUsize::new(0),
             receipts: Mutex::new(vec![None; plan.emails]),
             complaints: Mutex::default(),
+            refusals: Mutex::default(),
             deadline: Instant::now() + RUN_MAX,
         });
         let mut clients = JoinSet::new();
@@ -99,6 +103,11 @@ impl Load {
 
     pub fn receipts(&self) -> Vec<Option<Receipt>> {
         self.receipts.lock().expect("no client panics").clone()
+    }
+
+    /// How often requests were refused so far, by the code they were given.
+    pub fn refusals(&self) -> BTreeMap<String, usize> {
+        self.refusals.lock().expect("no client panics").clone()
     }
 
     /// What the server said that it must never say.
@@ -159,6 +168,7 @@ impl Load {
                 }
                 Exchange::Answered(answer) if matches!(answer.status, 429 | 503) => {
                     refused += 1;
+                    self.count_refusal(&answer);
                     self.is_told_when_to_come_back(index, &answer);
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -202,6 +212,12 @@ impl Load {
                 Exchange::CutOff | Exchange::Garbled(_) | Exchange::Silence => {}
             }
         }
+    }
+
+    fn count_refusal(&self, answer: &Answer) {
+        let json: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+        let code = json["code"].as_str().unwrap_or_default().to_owned();
+        *self.refusals.lock().expect("no client panics").entry(code).or_default() += 1;
     }
 
     fn is_told_when_to_come_back(&self, index: usize, answer: &Answer) {

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
+use testkit::small_disk::SmallDisk;
 
 use crate::database::{Database, Engine};
 use crate::peer::Files;
@@ -19,6 +20,8 @@ pub const LEASE_SECS: usize = 45;
 const ATTEMPTS_MAX: usize = 30;
 
 pub struct Rig {
+    /// What the database is on, if not on the disk of the rest. Goes before the folder it is mounted in.
+    pub disk: Option<SmallDisk>,
     folder: Folder,
     sink: Sink,
     pub database: Database,
@@ -39,6 +42,29 @@ impl Rig {
         Self::bare(engine, 1, sink_latency_ms, LEASE_SECS).await
     }
 
+    /// The same with the database on a small disk of its own, and a reserve of the run's choice if it makes one. `None`
+    /// where that cannot be had.
+    pub async fn on_small_disk(
+        mebibytes: u32,
+        reserve_mb: Option<u32>,
+        sink_latency_ms: usize,
+    ) -> Option<Self> {
+        let folder = Folder::new();
+        let place = folder.path().join("disk");
+        std::fs::create_dir(&place).expect("a folder can be made");
+        let disk = SmallDisk::mount(&place, mebibytes)?;
+        let database = Database::make(Engine::Sqlite, disk.path()).await;
+        let mut rig = Self::around(folder, database, 1, sink_latency_ms, LEASE_SECS).await;
+        rig.disk = Some(disk);
+        if let Some(reserve_mb) = reserve_mb {
+            let settings =
+                rig.settings(LEASE_SECS).replace("[store]", &format!("[store]\nreserve_mb = {reserve_mb}"));
+            std::fs::write(rig.config(), settings).expect("the configuration can be written");
+        }
+        rig.add_company().await;
+        Some(rig)
+    }
+
     /// Everything for several processes on a database server, and a company with a key.
     pub async fn on_server(
         engine: Engine,
@@ -54,10 +80,20 @@ impl Rig {
     async fn bare(engine: Engine, api_processes: usize, sink_latency_ms: usize, lease_secs: usize) -> Self {
         let folder = Folder::new();
         let database = Database::make(engine, folder.path()).await;
+        Self::around(folder, database, api_processes, sink_latency_ms, lease_secs).await
+    }
+
+    async fn around(
+        folder: Folder,
+        database: Database,
+        api_processes: usize,
+        sink_latency_ms: usize,
+        lease_secs: usize,
+    ) -> Self {
         let sink = Sink::start(&folder.path().join("ledger.jsonl"), sink_latency_ms).await;
         let address = |_| SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let api_addresses = (0..api_processes).map(address).collect();
-        let rig = Self { folder, sink, database, api_addresses, key: String::new() };
+        let rig = Self { disk: None, folder, sink, database, api_addresses, key: String::new() };
         std::fs::write(rig.config(), rig.settings(lease_secs)).expect("the configuration can be written");
         rig
     }
@@ -90,6 +126,12 @@ impl Rig {
             address: self.api_addresses[number % self.api_addresses.len()],
             patience: Patience::UntilAvailable,
         }
+    }
+
+    /// Lines of the one server's log that hold these words.
+    pub fn logged(&self, words: &str) -> usize {
+        let text = std::fs::read_to_string(self.post("all", 0).log).unwrap_or_default();
+        text.lines().filter(|line| line.contains(words)).count()
     }
 
     pub fn provider_ledger(&self) -> Follower {

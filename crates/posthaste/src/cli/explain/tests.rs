@@ -94,7 +94,7 @@ fn a_missing_worker_a_limit_and_a_switched_off_company_are_named() {
     let waiting = QueueStats {
         by_status: BTreeMap::from([(Status::Enqueued, 5)]),
         oldest_due_at: Some(START),
-        dead_letters: 0,
+        ..QueueStats::default()
     };
     let said = words(&record, waiting.clone());
     assert!(
