@@ -96,7 +96,7 @@ async fn attempt(stage: &Stage, claim: Claim) -> Finished {
     let stop = CancellationToken::new();
     let bench = Bench::new(stage.gateway.clone(), stop);
     let flight = Flight::of(&claim, None);
-    run(&bench, claim, &[], &flight).await
+    run(&bench, claim, &Addressees::default(), &flight).await
 }
 
 #[tokio::test]
