@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use model::CLOCK_MIN;
 use tokio::sync::Mutex;
 
 use crate::error::Problem;
@@ -57,6 +58,9 @@ pub async fn readyz(State(state): State<ApiState>) -> Result<Response, Problem> 
     };
     if state.is_draining() {
         return not_ready("server: it is shutting down");
+    }
+    if state.now() < CLOCK_MIN {
+        return not_ready("clock: it was never set");
     }
     if !state.readiness.store_is_fit(&state).await {
         return not_ready("store: it cannot be written to or read from");
