@@ -187,6 +187,12 @@ impl From<NotTaken> for Problem {
                 "the company's emails of the day are used up; the count starts anew at midnight UTC",
             )
             .later(retry_after),
+            NotTaken::ClockNeverSet => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "NOT_READY",
+                "clock: it was never set; nothing was stored",
+            )
+            .later(COME_BACK),
             NotTaken::Store(error) => error.into(),
         }
     }

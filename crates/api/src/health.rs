@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use model::CLOCK_MIN;
 use store::StoreError;
 use tokio::sync::Mutex;
 
@@ -64,6 +65,9 @@ pub async fn readyz(State(state): State<ApiState>) -> Result<Response, Problem> 
     };
     if state.is_draining() {
         return not_ready("server: it is shutting down");
+    }
+    if state.now() < CLOCK_MIN {
+        return not_ready("clock: it was never set");
     }
     if let Err(what) = state.readiness.of_store(&state).await {
         return not_ready(what);

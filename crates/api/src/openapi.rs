@@ -181,7 +181,7 @@ fn with_problems_of(operation: Operation, access: Access) -> Operation {
     };
     operation
         .problem(500, "Our mistake (INTERNAL_ERROR).")
-        .problem(503, "Not now: STORE_UNAVAILABLE, STORAGE_LOW, OVERLOADED or REQUEST_TIMEOUT.")
+        .problem(503, "Not now: STORE_UNAVAILABLE, STORAGE_LOW, NOT_READY, OVERLOADED or REQUEST_TIMEOUT.")
 }
 
 fn scope_word(scope: Scope) -> &'static str {

@@ -12,7 +12,8 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use model::{
-    Company, CompanyId, Content, EmailId, NewEmail, Recipient, Secret, Status, Timestamp, TraceContext,
+    CLOCK_MIN, Company, CompanyId, Content, EmailId, NewEmail, Recipient, Secret, Status, Timestamp,
+    TraceContext,
 };
 use serde_json::Value;
 use store::{Acceptance, Accepted, IdempotencyKey, StoreError};
@@ -89,6 +90,9 @@ pub enum NotTaken {
     KeyReused,
     #[error("the company's emails of the day are used up")]
     OverDailyLimit { retry_after: Duration },
+    /// It would be dated by a time that is not, and expire as soon as the clock is set.
+    #[error("the clock was never set")]
+    ClockNeverSet,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -149,6 +153,9 @@ pub async fn commit(desk: &Desk, prepared: Prepared) -> Result<Answer, NotTaken>
         let Prepared { mut acceptance, answer, arrived, trace } = prepared;
         if acceptance.emails.is_empty() {
             return Ok(Answer { body: answer, replayed: false });
+        }
+        if acceptance.now < CLOCK_MIN {
+            return Err(NotTaken::ClockNeverSet);
         }
         let mut span = accepting(&gateway, &mut acceptance, trace);
         let now = acceptance.now;

@@ -175,6 +175,9 @@ async fn carry_out(
 ) -> Result<Ending, Stopped> {
     let gateway = &bench.gateway;
     let company = company.map(AsRef::as_ref);
+    if let Some(ending) = too_late(gateway, &claim) {
+        return Ok(ending);
+    }
     if let Err(invalid) = validate::all(company, &claim, addressees) {
         observe::validation_failed(invalid.validation);
         return Ok(Ending::Invalid(invalid));
@@ -201,10 +204,11 @@ async fn carry_out(
     if bench.stop.is_cancelled() {
         return Ok(Ending::GivenBack { reason: "shutdown", at_provider: false });
     }
-    let now = gateway.clock.now();
-    if now >= claim.expires_at {
-        return Ok(Ending::Overdue);
+    // Again, right before the call: the way here may have been long.
+    if let Some(ending) = too_late(gateway, &claim) {
+        return Ok(ending);
     }
+    let now = gateway.clock.now();
     let content = claim.content.take().expect("an email without content does not pass validation");
     let outgoing = route.outgoing(&claim, content);
     begin(gateway, flight, &route, now, events).await?;
@@ -219,6 +223,17 @@ async fn carry_out(
     observe::called(&route.provider, error, called.elapsed());
     bench.gates.report(&route.provider, error).await;
     Ok(ending)
+}
+
+/// Its time is over, or may be: a clock that is in doubt must neither end an email nor let it be sent late.
+fn too_late(gateway: &Gateway, claim: &Claim) -> Option<Ending> {
+    if gateway.clock.now() >= claim.expires_at {
+        return Some(Ending::Overdue);
+    }
+    let doubt = gateway.clock.doubt()?;
+    doubt
+        .is_too_late(claim.created_at, claim.expires_at)
+        .then_some(Ending::PerhapsOverdue { known_at: doubt.until })
 }
 
 /// The span of a call to a provider. Its context stays here: it is nobody else's business.

@@ -84,6 +84,10 @@ pub enum Ending {
     },
     /// Its time to live was over before the provider was called.
     Overdue,
+    /// The same, if the clock is right, which will be known then.
+    PerhapsOverdue {
+        known_at: Timestamp,
+    },
     /// Our own code panicked.
     Panicked {
         at_provider: bool,
@@ -150,6 +154,7 @@ pub fn conclude(facts: Facts, ending: Ending, rules: &Rules<'_>) -> (Verdict, Ve
         Ending::Unroutable(failure) => case.fail(failure, false),
         Ending::Waits { reason, route } => case.waits(reason, route),
         Ending::Overdue => case.overdue(),
+        Ending::PerhapsOverdue { known_at } => case.perhaps_overdue(known_at),
         Ending::Panicked { at_provider } => case.panicked(at_provider),
         Ending::LeaseLost { at_provider } => case.lease_lost(at_provider),
         Ending::GivenBack { reason, at_provider } => case.given_back(reason, at_provider),
@@ -234,6 +239,12 @@ impl Case<'_> {
         let due_at = self.rules.now.plus(CLOSED_PAUSE);
         let event = self.event(EventKind::Released).with("reason", reason);
         self.note(event).end(Verdict::PutBack { due_at, route })
+    }
+
+    /// As if it had never been claimed, too.
+    fn perhaps_overdue(self, known_at: Timestamp) -> Conclusion {
+        let event = self.event(EventKind::Released).with("reason", "clock in doubt");
+        self.note(event).end(Verdict::PutBack { due_at: known_at, route: None })
     }
 
     /// A fault of ours that the same email meets again and again is the email's: it is quarantined like one that

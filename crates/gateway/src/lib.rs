@@ -9,7 +9,7 @@
 //! `caution` (emails that may have brought a worker down), `company_cache`,
 //! `suppressions` (who is not to be written to), `templates`, `sandbox` (reports that are
 //! played), `observe` (every metric, named once), `trace` (spans of the path, for OpenTelemetry),
-//! `keys` (who calls), `documents` (CPF and CNPJ under lock).
+//! `steady` (what time it is when the clock was set), `keys` (who calls), `documents` (CPF and CNPJ under lock).
 
 pub mod accept;
 pub mod addressees;
@@ -32,6 +32,7 @@ pub mod reputation;
 pub mod route;
 pub mod sandbox;
 pub mod standing;
+pub mod steady;
 pub mod suppressions;
 pub mod sweep;
 pub mod templates;

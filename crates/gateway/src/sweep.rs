@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use model::Timestamp;
+use model::CLOCK_MIN;
 use model::attempt::LostLease;
 use store::{Settled, SettledBy, Settlement, StoreError};
 use tokio::time::Instant;
@@ -27,13 +27,6 @@ const REMATCH_EVERY: Duration = Duration::from_secs(5);
 const REMATCHED_PER_BATCH: u32 = 200;
 const FOLDED_PER_BATCH: u32 = 2_000;
 const REPUTATION_EVERY: Duration = Duration::from_secs(60);
-/// A wall clock that moved this far against the steady one was set, not running.
-const JUMP_MIN: Duration = Duration::from_secs(3600);
-/// The sweep expires and prunes nothing for this long after the clock was set, so that a wrong time can be put right.
-/// An email that a worker meets meanwhile is still judged by the clock, since it must never be sent late.
-const EXPIRY_PAUSE: Duration = Duration::from_secs(10 * 60);
-/// 2020-01-01: a clock that shows less was never set, and nothing expires by it.
-const CLOCK_MIN: Timestamp = Timestamp::from_millis(1_577_836_800_000);
 
 /// What one round did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -47,7 +40,7 @@ pub struct Swept {
     pub more: bool,
 }
 
-/// One round of everything, on its own. For tests and commands; the clock is trusted.
+/// One round of everything, on its own. For tests and commands.
 pub async fn sweep_once(gateway: &Gateway) -> Result<Swept, StoreError> {
     Sweep::new(gateway.clone()).round().await
 }
@@ -75,7 +68,6 @@ pub async fn run(gateway: Gateway, shutdown: CancellationToken) {
 struct Sweep {
     gateway: Gateway,
     companies: CompanyCache,
-    watch: ClockWatch,
     pruned_at: Option<Instant>,
     counted_at: Option<Instant>,
     rematched_at: Option<Instant>,
@@ -88,7 +80,6 @@ impl Sweep {
         Self {
             gateway,
             companies: CompanyCache::default(),
-            watch: ClockWatch::default(),
             pruned_at: None,
             counted_at: None,
             rematched_at: None,
@@ -98,16 +89,14 @@ impl Sweep {
     }
 
     async fn round(&mut self) -> Result<Swept, StoreError> {
-        let now = self.gateway.clock.now();
-        let lease = self.gateway.settings.lease;
-        if self.watch.look(now, Instant::now()) {
-            tracing::warn!(%now, "the clock was set by more than an hour; nothing expires for ten minutes");
-        }
         let mut swept = Swept::default();
-        if self.is_store_back().await? && self.watch.is_steady_for(lease) {
+        if self.gateway.clock.now() < CLOCK_MIN {
+            return Ok(swept);
+        }
+        if self.is_store_back().await? {
             self.take_over(&mut swept).await?;
         }
-        let done = self.move_on(now, &mut swept).await;
+        let done = self.move_on(&mut swept).await;
         if !matches!(done, Err(StoreError::Full(_))) {
             done.clone()?;
         }
@@ -118,12 +107,17 @@ impl Sweep {
     }
 
     /// What brings emails further.
-    async fn move_on(&mut self, now: Timestamp, swept: &mut Swept) -> Result<(), StoreError> {
-        if now >= CLOCK_MIN && self.watch.is_steady_for(EXPIRY_PAUSE) {
+    async fn move_on(&mut self, swept: &mut Swept) -> Result<(), StoreError> {
+        if self.gateway.clock.doubt().is_none() {
             self.expire(swept).await?;
         }
         self.take_in(swept).await?;
         self.follow_up(swept).await
+    }
+
+    /// When the time leaps, all leases seem to be lost: their workers get the time to renew them by the new one.
+    fn may_judge_leases(&self) -> bool {
+        !self.gateway.clock.leapt_within(self.gateway.settings.lease)
     }
 
     /// After the store failed, its workers hold results that they could not record: they get one round's time for
@@ -144,6 +138,9 @@ impl Sweep {
     async fn take_over(&mut self, swept: &mut Swept) -> Result<(), StoreError> {
         for _ in 0..BATCHES_MAX {
             let now = self.gateway.clock.now();
+            if !self.may_judge_leases() {
+                return Ok(());
+            }
             let lost = self.gateway.store.lost_leases(now, LEASES_PER_BATCH).await?;
             let mut ended = 0;
             for lease in lost {
@@ -251,7 +248,7 @@ impl Sweep {
         let gateway = &self.gateway;
         for _ in 0..BATCHES_MAX {
             let now = gateway.clock.now();
-            if now < CLOCK_MIN || !self.watch.is_steady_for(EXPIRY_PAUSE) {
+            if gateway.clock.doubt().is_some() {
                 self.pruned_at = Some(Instant::now());
                 return Ok(());
             }
@@ -280,37 +277,6 @@ impl Sweep {
 
 fn is_due(last: Option<Instant>, every: Duration) -> bool {
     last.is_none_or(|at| at.elapsed() >= every)
-}
-
-/// Compares the wall clock with the steady one, round by round.
-#[derive(Debug, Default)]
-struct ClockWatch {
-    last: Option<(Timestamp, Instant)>,
-    jumped_at: Option<Instant>,
-}
-
-impl ClockWatch {
-    /// `true` when the wall clock was set since the last look.
-    fn look(&mut self, wall: Timestamp, steady: Instant) -> bool {
-        let jumped = self.last.replace((wall, steady)).is_some_and(|(last_wall, last_steady)| {
-            let expected = last_wall.plus(steady.saturating_duration_since(last_steady));
-            expected.since(wall).max(wall.since(expected)) > JUMP_MIN
-        });
-        if jumped {
-            self.jumped_at = Some(steady);
-        }
-        jumped
-    }
-
-    /// The clock has not been set for this long before the last look, as far as is known.
-    fn is_steady_for(&self, duration: Duration) -> bool {
-        match (self.jumped_at, self.last) {
-            (Some(jumped_at), Some((_, looked_at))) => {
-                looked_at.saturating_duration_since(jumped_at) >= duration
-            }
-            _ => true,
-        }
-    }
 }
 
 #[cfg(test)]

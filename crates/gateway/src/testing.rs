@@ -157,7 +157,7 @@ impl Stage {
 
     pub async fn accept(&self, email: NewEmail) -> EmailId {
         let id = email.id;
-        let now = self.clock.now();
+        let now = self.gateway.clock.now();
         let acceptance =
             Acceptance { company: self.company.id, emails: vec![email], key: None, daily_limit: None, now };
         assert_eq!(self.gateway.store.accept(acceptance).await, Ok(Accepted::Stored));
@@ -165,12 +165,12 @@ impl Stage {
     }
 
     pub async fn accept_one(&self) -> EmailId {
-        self.accept(testkit::an_email_at(self.company.id, self.clock.now())).await
+        self.accept(testkit::an_email_at(self.company.id, self.gateway.clock.now())).await
     }
 
     /// Claims one email as a worker that will never come back.
     pub async fn claim_and_vanish(&self) -> Claim {
-        let now = self.clock.now();
+        let now = self.gateway.clock.now();
         let request = ClaimRequest {
             owner: WorkerId::new(now),
             now,

@@ -62,9 +62,41 @@ impl fmt::Debug for Timestamp {
     }
 }
 
+/// 2020-01-01: a clock that shows less was never set, and nothing is decided by it.
+pub const CLOCK_MIN: Timestamp = Timestamp::from_millis(1_577_836_800_000);
+
 /// Where the time comes from.
 pub trait Clock: Send + Sync + fmt::Debug {
+    /// The time to go by.
     fn now(&self) -> Timestamp;
+
+    /// The machine's clock was set, and `now` does not follow it yet.
+    fn doubt(&self) -> Option<Doubt> {
+        None
+    }
+
+    /// `now` leapt to where the machine's clock is, less than so long ago: what was written before has other times.
+    fn leapt_within(&self, _duration: Duration) -> bool {
+        false
+    }
+}
+
+/// A clock that was set: perhaps wrongly, perhaps rightly at last, perhaps the machine was asleep. Nobody knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Doubt {
+    /// When it began. This and `until` are times as they are told meanwhile.
+    pub since: Timestamp,
+    /// What the clock shows.
+    pub shown: Timestamp,
+    /// When the clock will be believed, if it is not set again.
+    pub until: Timestamp,
+}
+
+impl Doubt {
+    /// Whether the email is too late if the clock is right. What came in since is not: how old that is, is known.
+    pub fn is_too_late(&self, created_at: Timestamp, expires_at: Timestamp) -> bool {
+        created_at < self.since && expires_at <= self.shown
+    }
 }
 
 /// The machine's clock.

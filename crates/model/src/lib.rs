@@ -21,7 +21,7 @@ pub mod trace;
 pub use address::{Address, InvalidAddress, Mailbox};
 pub use alert::{Alert, AlertKind, AlertOutcome};
 pub use attempt::{Claim, Failure, Guard, Verdict};
-pub use clock::{Clock, SystemClock, Timestamp};
+pub use clock::{CLOCK_MIN, Clock, Doubt, SystemClock, Timestamp};
 pub use company::{ApiKey, Company, CompanySettings, KeyMode, Pause, Scope};
 pub use email::{Attachment, Content, Email, Entity, Envelope, NewEmail, OnUnknown, Recipient};
 pub use error_code::{Category, ErrorCode};

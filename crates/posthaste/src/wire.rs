@@ -16,8 +16,9 @@ use api::{WebhookSource, Webhooks};
 use feedback::sns::Trust;
 use gateway::alerts::AlertSettings;
 use gateway::documents::DocumentKeys;
+use gateway::steady::SteadyClock;
 use gateway::{Gateway, Settings};
-use model::{Address, Secret, SystemClock};
+use model::{Address, Secret};
 use provider::Provider;
 use provider_capture::CaptureProvider;
 use provider_resend::ResendProvider;
@@ -149,7 +150,7 @@ pub fn gateway(config: &Config, store: Arc<dyn Store>) -> anyhow::Result<Gateway
         queue: Arc::new(StoreQueue::new(store.clone())),
         store,
         providers: Arc::new(providers),
-        clock: Arc::new(SystemClock),
+        clock: Arc::new(SteadyClock::of_machine()),
         suppressions: Arc::default(),
         templates: Arc::default(),
         tracer: Default::default(),

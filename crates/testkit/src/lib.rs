@@ -46,6 +46,11 @@ impl ManualClock {
     pub fn advance(&self, by: Duration) {
         self.0.fetch_add(i64::try_from(by.as_millis()).expect("a test's time is short"), Ordering::SeqCst);
     }
+
+    /// As a person or NTP does, back or forth.
+    pub fn set(&self, at: Timestamp) {
+        self.0.store(at.millis(), Ordering::SeqCst);
+    }
 }
 
 impl Clock for ManualClock {

@@ -1,4 +1,4 @@
-//! The clock watch as a table; recovery, expiry and intake on the real store.
+//! Recovery, expiry and intake on the real store.
 
 use std::sync::Arc;
 
@@ -10,52 +10,6 @@ use testkit::{START, an_email};
 use super::*;
 use crate::testing::{FakeProvider, Stage};
 use crate::worker::run_once;
-
-#[tokio::test]
-async fn a_clock_that_was_set_is_noticed() {
-    let hour = 3600;
-    let cases = [
-        ("running", 1, 1, false),
-        ("a leap second", 0, 1, false),
-        ("an hour, not more", hour, 1, false),
-        ("25 hours ahead", 25 * hour, 1, true),
-        ("two hours back", -2 * hour, 1, true),
-        ("a long round", 2 * hour, 2 * hour, false),
-    ];
-    for (case, wall_secs, steady_secs, jumped) in cases {
-        let mut watch = ClockWatch::default();
-        let start = Instant::now();
-        assert!(!watch.look(START, start), "{case}: the first look knows nothing");
-        let wall = Timestamp::from_millis(START.millis() + wall_secs * 1000);
-        let steady = start + Duration::from_secs(steady_secs.unsigned_abs());
-        assert_eq!(watch.look(wall, steady), jumped, "{case}");
-        assert_eq!(watch.is_steady_for(EXPIRY_PAUSE), !jumped, "{case}");
-    }
-}
-
-#[tokio::test]
-async fn trust_in_the_clock_comes_back() {
-    let mut watch = ClockWatch::default();
-    let start = Instant::now();
-    watch.look(START, start);
-    watch.look(START.plus(JUMP_MIN * 2), start);
-    assert!(!watch.is_steady_for(EXPIRY_PAUSE));
-    watch.look(START.plus(JUMP_MIN * 2).plus(EXPIRY_PAUSE), start + EXPIRY_PAUSE);
-    assert!(watch.is_steady_for(EXPIRY_PAUSE));
-}
-
-#[tokio::test]
-async fn nothing_expires_after_the_clock_was_set() {
-    let stage = Stage::with(FakeProvider::takes_everything()).await;
-    let id = stage.accept_one().await;
-    let mut sweep = Sweep::new(stage.gateway.clone());
-    sweep.round().await.expect("the store works");
-    stage.pass(Duration::from_secs(25 * 3600));
-    for _ in 0..3 {
-        assert_eq!(sweep.round().await.map(|swept| swept.expired), Ok(0));
-    }
-    assert_eq!(stage.status(id).await, Status::Enqueued);
-}
 
 #[tokio::test]
 async fn what_a_worker_left_before_the_provider_is_sent_by_the_next() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use model::email::Outgoing;
-use model::{Address, CompanyId, Content, EmailId, Envelope, Mailbox, Secret, Timestamp};
+use model::{Address, CLOCK_MIN, CompanyId, Content, EmailId, Envelope, Mailbox, Secret, Timestamp};
 use serde_json::json;
 use store::{Store, Weakness};
 
@@ -17,8 +17,6 @@ use super::out::duration;
 use crate::config::Config;
 use crate::wire::{self, Presence};
 
-/// 2020-01-01: a clock that shows less was never set.
-const CLOCK_MIN: Timestamp = Timestamp::from_millis(1_577_836_800_000);
 /// More than this between our clock and the file system's is no rounding.
 const SKEW_MAX: Duration = Duration::from_secs(5);
 /// How long the way to a provider may take to be found open.
@@ -294,7 +292,9 @@ fn clock(now: Timestamp) -> Finding {
         return finding(
             "clock",
             Verdict::Wrong,
-            format!("it shows {now}, so it was never set; nothing expires until it is"),
+            format!(
+                "it shows {now}, so it was never set; nothing is taken in and nothing expires until it is"
+            ),
         );
     }
     finding("clock", Verdict::Fine, format!("it shows {now}"))

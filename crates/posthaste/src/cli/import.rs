@@ -256,6 +256,7 @@ async fn try_once(office: &Office, place: &Place, form: Form, bytes: &[u8]) -> R
         Err(NotTaken::OverDailyLimit { .. }) => Ok(Outcome::Stopped(anyhow::anyhow!(
             "the company's emails of the day are used up; run this again after midnight UTC"
         ))),
+        Err(reason @ NotTaken::ClockNeverSet) => Ok(Outcome::Stopped(reason.into())),
     }
 }
 

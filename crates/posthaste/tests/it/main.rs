@@ -1,6 +1,7 @@
 //! The whole gateway as its users meet it: the real binary, its commands, its HTTP API. One test binary.
 
 mod canary;
+mod clock;
 mod commands;
 mod config;
 mod dev;
