@@ -6,6 +6,7 @@ mod config;
 mod dev;
 mod fairness;
 mod feedback;
+mod guard;
 mod importing;
 mod json;
 mod logs;
