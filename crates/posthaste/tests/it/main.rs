@@ -15,6 +15,7 @@ mod providers;
 mod serve;
 mod servers;
 mod sink;
+mod storage;
 mod support;
 mod traces;
 mod watching;
