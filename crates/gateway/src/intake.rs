@@ -1,12 +1,17 @@
 //! Intake: checks what was accepted unchecked (bulk, .eml) and lets it into the queue or refuses it. `sweep` calls this
-//! in every round.
+//! in every round, and ends a round that it began before the process shuts down.
+//!
+//! A message that brings the process down would do so again at every start. So each start is counted on disk before the
+//! content is touched, one email at a time, and after three that never ended the email is refused unread.
 
 use model::{
-    CompanySettings, Content, Envelope, ErrorCode, Event, EventKind, Failure, KeyMode, Status, Timestamp,
+    Category, CompanySettings, Content, Envelope, ErrorCode, Event, EventKind, Failure, KeyMode, Status,
+    Timestamp,
 };
 use store::{IntakeItem, IntakeVerdict, StoreError};
 
 use crate::company_cache::CompanyCache;
+use crate::conclude::STARTS_MAX;
 use crate::validate::{Validation, refusal, template};
 use crate::{Gateway, observe};
 
@@ -19,7 +24,7 @@ pub const BATCH: u32 = 4;
 /// Checks one batch; returns how many emails were let in or refused.
 pub async fn take_in_batch(gateway: &Gateway, companies: &CompanyCache) -> Result<u32, StoreError> {
     let mut ended = 0;
-    for item in gateway.store.awaiting_intake(BATCH).await? {
+    for item in gateway.store.awaiting_intake(gateway.clock.now(), BATCH).await? {
         let (id, company) = (item.id, item.company);
         match take_in(gateway, companies, item).await {
             Ok(done) => ended += u32::from(done),
@@ -36,32 +41,40 @@ pub async fn take_in_batch(gateway: &Gateway, companies: &CompanyCache) -> Resul
 /// `false` when the email was no longer there to be taken in.
 async fn take_in(gateway: &Gateway, companies: &CompanyCache, item: IntakeItem) -> Result<bool, StoreError> {
     let began_at = gateway.clock.now();
-    let IntakeItem { id, company, version, content } = item;
+    let IntakeItem { id, company, version, unfinished_starts } = item;
     let Some(email) = gateway.store.email(company, id).await? else {
         return Ok(false);
     };
     let sender = companies.get(&*gateway.store, company).await?;
     let settings = sender.as_deref().map(|company| &company.settings);
-    let checked = read(content, email.envelope).await;
-    let verdict = match checked.and_then(|envelope| check_sender(envelope, email.mode, settings)) {
+    let (version, checked) = if unfinished_starts >= STARTS_MAX {
+        (version, Err(quarantined()))
+    } else {
+        let Some(start) = gateway.store.begin_intake((id, version), began_at).await? else {
+            return Ok(false);
+        };
+        let checked = read(start.content, email.envelope).await;
+        (start.version, checked.and_then(|envelope| check_sender(envelope, email.mode, settings)))
+    };
+    let verdict = match checked {
         Ok(envelope) => IntakeVerdict::Passed { envelope },
         Err(failure) => IntakeVerdict::Refused { failure },
     };
     let now = gateway.clock.now();
     let events = events_of(&verdict, began_at, now);
     let refused = refused_by(&verdict);
-    let is_in = refused.is_none();
+    let is_in = matches!(verdict, IntakeVerdict::Passed { .. });
     if !gateway.store.settle_intake((id, version), verdict, events.clone(), now).await? {
         return Ok(false);
     }
     observe::recorded(&events);
-    if let Some(refused) = refused {
-        observe::validation_failed(refused);
-        observe::ended_as(Status::Invalid);
-    }
+    refused.into_iter().for_each(observe::validation_failed);
     let state = if is_in { Status::Enqueued } else { Status::Invalid };
+    if !is_in {
+        observe::ended_as(state);
+    }
     tracing::info!(
-        outboxId = %id, requestId = email.request_id, companyId = %company, %state,
+        outboxId = %id, requestId = email.request_id, companyId = %company, %state, starts = unfinished_starts,
         durationMs = u64::try_from(now.since(began_at).as_millis()).unwrap_or(u64::MAX),
         "intake ended"
     );
@@ -75,6 +88,7 @@ async fn take_in(gateway: &Gateway, companies: &CompanyCache, item: IntakeItem) 
 fn refused_by(verdict: &IntakeVerdict) -> Option<Validation> {
     match verdict {
         IntakeVerdict::Passed { .. } => None,
+        IntakeVerdict::Refused { failure } if failure.code == ErrorCode::QUARANTINED => None,
         IntakeVerdict::Refused { failure } if failure.code == ErrorCode::INVALID_TEMPLATE => {
             Some(Validation::Template)
         }
@@ -121,6 +135,11 @@ fn check_sender(
     } else {
         Err(refusal(SENDER_NOT_ALLOWED, "the message's sender is not a sender of this company"))
     }
+}
+
+fn quarantined() -> Failure {
+    let message = format!("whoever read this message did not survive it {STARTS_MAX} times in a row");
+    Failure { category: Category::Permanent, ..refusal(ErrorCode::QUARANTINED, message) }
 }
 
 fn events_of(verdict: &IntakeVerdict, began_at: Timestamp, now: Timestamp) -> Vec<Event> {

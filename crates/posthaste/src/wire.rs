@@ -115,14 +115,31 @@ fn make_private(path: &Path) -> anyhow::Result<()> {
     if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true).mode(0o700);
-        builder
-            .create(directory)
-            .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+        let made = builder.create(directory);
+        made.map_err(|error| {
+            in_the_way(error, format!("cannot make the directory {}", directory.display()))
+        })?;
     }
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error).with_context(|| format!("cannot make the database {}", path.display())),
+    let (made, what) = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        // SQLite opens a file for reading that it cannot write to, and complains at the first write only. Not to be asked
+        // once SQLite has it open: closing a file ends the locks this process holds on it.
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            (OpenOptions::new().write(true).open(path), "write to")
+        }
+        made => (made, "make"),
+    };
+    made.map(drop)
+        .map_err(|error| in_the_way(error, format!("cannot {what} the database {}", path.display())))
+}
+
+/// A place where nothing can be written is a matter of configuration; a full or failing disk is not.
+fn in_the_way(error: std::io::Error, what: String) -> anyhow::Error {
+    use std::io::ErrorKind::{AlreadyExists, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
+    match error.kind() {
+        AlreadyExists | NotADirectory | NotFound | PermissionDenied | ReadOnlyFilesystem => {
+            Usage(format!("{what}: {error}")).into()
+        }
+        _ => anyhow::Error::new(error).context(what),
     }
 }
 

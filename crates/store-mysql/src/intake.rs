@@ -6,32 +6,64 @@ use sqlx::{MySqlConnection, Row as _};
 use store::change::moved;
 use store::detail::Detail;
 use store::record::damaged;
-use store::{IntakeItem, IntakeVerdict, StoreError, content_codec};
+use store::{INTAKE_LEASE, IntakeItem, IntakeVerdict, StoreError};
 
 use crate::accept::{self, Waiting};
 use crate::error::Fault;
 use crate::lane::Lane;
 use crate::row::{self, at, get, moment, optional_millis, parsed};
 
-pub async fn awaiting(connection: &mut MySqlConnection, limit: u32) -> Result<Vec<IntakeItem>, Fault> {
+pub async fn awaiting(
+    connection: &mut MySqlConnection,
+    now: Timestamp,
+    limit: u32,
+) -> Result<Vec<IntakeItem>, Fault> {
     let rows = sqlx::query(
-        "SELECT o.id, o.company_id, o.version, c.body
-         FROM email_intake i STRAIGHT_JOIN email_outbox o ON o.id = i.email_id LEFT JOIN contents c ON c.email_id = o.id
-         WHERE o.status = 'ACCEPTED' ORDER BY i.email_id LIMIT ?",
+        "SELECT o.id, o.company_id, o.version, o.unfinished_starts
+         FROM email_intake i STRAIGHT_JOIN email_outbox o ON o.id = i.email_id
+         WHERE o.status = 'ACCEPTED' AND (o.unfinished_starts = 0 OR o.updated_at <= ? OR o.updated_at >= ?)
+         ORDER BY i.email_id LIMIT ?",
     )
+    .bind(at(now.minus(INTAKE_LEASE)))
+    .bind(at(now.plus(INTAKE_LEASE)))
     .bind(limit)
     .fetch_all(connection)
     .await?;
     let item = |row: &MySqlRow| -> Result<IntakeItem, StoreError> {
-        let block: Option<Vec<u8>> = get(row, "body")?;
         Ok(IntakeItem {
             id: parsed(row, "id")?,
             company: parsed(row, "company_id")?,
             version: get(row, "version")?,
-            content: block.and_then(|block| content_codec::decode(&block).ok()),
+            unfinished_starts: get(row, "unfinished_starts")?,
         })
     };
     Ok(rows.iter().map(item).collect::<Result<_, _>>()?)
+}
+
+/// The new version and the content as it is kept: it is read when the start is on disk.
+pub type Begun = (u64, Option<Vec<u8>>);
+
+pub async fn begin(
+    lane: &mut Lane,
+    (id, version): (EmailId, u64),
+    now: Timestamp,
+) -> Result<Option<Begun>, Fault> {
+    let counted = sqlx::query(
+        "UPDATE email_outbox SET version = version + 1, unfinished_starts = unfinished_starts + 1, updated_at = ?
+         WHERE id = ? AND status = 'ACCEPTED' AND version = ?",
+    )
+    .bind(at(now))
+    .bind(id.to_string())
+    .bind(version)
+    .execute(&mut lane.connection)
+    .await?;
+    if counted.rows_affected() == 0 {
+        return Ok(None);
+    }
+    let sql = "SELECT body FROM contents WHERE email_id = ?";
+    let row = sqlx::query(sql).bind(id.to_string()).fetch_optional(&mut lane.connection).await?;
+    let block = row.map(|row| get(&row, "body")).transpose()?;
+    Ok(Some((version + 1, block)))
 }
 
 pub async fn settle(
@@ -101,8 +133,8 @@ async fn pass(
     let connection = &mut lane.connection;
     let id = unchecked.id.to_string();
     sqlx::query(
-        "UPDATE email_outbox SET status = ?, version = version + 1, due_after_intake = NULL, to_email = ?, subject = ?,
-             detail = ?, updated_at = ?
+        "UPDATE email_outbox SET status = ?, version = version + 1, due_after_intake = NULL, unfinished_starts = 0,
+             to_email = ?, subject = ?, detail = ?, updated_at = ?
          WHERE id = ? AND status = 'ACCEPTED'",
     )
     .bind(to.as_str())

@@ -9,8 +9,8 @@ use model::{
 use sqlx::{MySql, MySqlConnection, QueryBuilder};
 use store::change::{expiry, moved};
 use store::{
-    Acceptance, Accepted, AttemptStart, Begun, Cancelled, ClaimRequest, IntakeItem, IntakeVerdict, Outbox,
-    RetriedNow, Settled, Settlement, StoreError,
+    Acceptance, Accepted, AttemptStart, Begun, Cancelled, ClaimRequest, IntakeItem, IntakeStart,
+    IntakeVerdict, Outbox, RetriedNow, Settled, Settlement, StoreError,
 };
 
 use crate::error::Fault;
@@ -56,8 +56,20 @@ impl Outbox for MysqlStore {
         self.write((now, limit), |lane, &(now, limit)| Box::pin(expire(lane, now, limit))).await
     }
 
-    async fn awaiting_intake(&self, limit: u32) -> Result<Vec<IntakeItem>, StoreError> {
-        self.read(limit, |connection, limit| Box::pin(intake::awaiting(connection, *limit))).await
+    async fn awaiting_intake(&self, now: Timestamp, limit: u32) -> Result<Vec<IntakeItem>, StoreError> {
+        self.read((now, limit), |connection, &(now, limit)| {
+            Box::pin(intake::awaiting(connection, now, limit))
+        })
+        .await
+    }
+
+    async fn begin_intake(
+        &self,
+        item: (EmailId, u64),
+        now: Timestamp,
+    ) -> Result<Option<IntakeStart>, StoreError> {
+        let begin = self.write((item, now), |lane, &(item, now)| Box::pin(intake::begin(lane, item, now)));
+        Ok(begin.await?.map(|(version, block)| IntakeStart::of(version, block.as_deref())))
     }
 
     async fn settle_intake(

@@ -5,33 +5,62 @@ use sqlx::{PgConnection, PgPool, Row as _};
 use store::change::moved;
 use store::detail::Detail;
 use store::record::damaged;
-use store::{IntakeItem, IntakeVerdict, content_codec};
+use store::{INTAKE_LEASE, IntakeItem, IntakeVerdict};
 use uuid::Uuid;
 
 use crate::counts::Counts;
 use crate::error::Fault;
 use crate::row::{self, History, at, clean, signed, trouble};
 
-pub async fn awaiting(pool: &PgPool, limit: u32) -> Result<Vec<IntakeItem>, Fault> {
+pub async fn awaiting(pool: &PgPool, now: Timestamp, limit: u32) -> Result<Vec<IntakeItem>, Fault> {
     let rows = sqlx::query(
-        "SELECT o.id, o.company_id, o.version, c.body
-         FROM email_outbox o LEFT JOIN contents c ON c.email_id = o.id
-         WHERE o.due_after_intake IS NOT NULL AND o.status = 'ACCEPTED' ORDER BY o.id LIMIT $1",
+        "SELECT id, company_id, version, unfinished_starts FROM email_outbox
+         WHERE due_after_intake IS NOT NULL AND status = 'ACCEPTED'
+           AND (unfinished_starts = 0 OR updated_at <= $1 OR updated_at >= $2)
+         ORDER BY id LIMIT $3",
     )
+    .bind(at(now.minus(INTAKE_LEASE)))
+    .bind(at(now.plus(INTAKE_LEASE)))
     .bind(i64::from(limit))
     .fetch_all(pool)
     .await?;
     let mut items = Vec::with_capacity(rows.len());
     for row in &rows {
-        let block: Option<&[u8]> = row.try_get("body")?;
+        let starts: i32 = row.try_get("unfinished_starts")?;
         items.push(IntakeItem {
             id: row::email_id(row, "id")?,
             company: row::company_id(row, "company_id")?,
             version: u64::try_from(row.try_get::<i64, _>("version")?).map_err(|_| damaged("version"))?,
-            content: block.and_then(|block| content_codec::decode(block).ok()),
+            unfinished_starts: u32::try_from(starts).map_err(|_| damaged("unfinished_starts"))?,
         });
     }
     Ok(items)
+}
+
+/// The new version and the content as it is kept: it is read when the start is on disk.
+pub type Begun = (u64, Option<Vec<u8>>);
+
+pub async fn begin(
+    connection: &mut PgConnection,
+    (id, version): (EmailId, u64),
+    now: Timestamp,
+) -> Result<Option<Begun>, Fault> {
+    let counted = sqlx::query(
+        "UPDATE email_outbox SET version = version + 1, unfinished_starts = unfinished_starts + 1, updated_at = $3
+         WHERE id = $1 AND status = 'ACCEPTED' AND version = $2",
+    )
+    .bind(id.uuid())
+    .bind(signed(version))
+    .bind(at(now))
+    .execute(&mut *connection)
+    .await?;
+    if counted.rows_affected() == 0 {
+        return Ok(None);
+    }
+    let sql = "SELECT body FROM contents WHERE email_id = $1";
+    let row = sqlx::query(sql).bind(id.uuid()).fetch_optional(connection).await?;
+    let block = row.map(|row| row.try_get("body")).transpose()?;
+    Ok(Some((version + 1, block)))
 }
 
 pub async fn settle(
@@ -94,7 +123,7 @@ async fn pass(
     .await?;
     sqlx::query(
         "UPDATE email_outbox SET status = $2, trouble = $3, version = version + 1, due_after_intake = NULL,
-             to_email = $4, subject = $5, detail = $6, updated_at = $7
+             unfinished_starts = 0, to_email = $4, subject = $5, detail = $6, updated_at = $7
          WHERE id = $1",
     )
     .bind(unchecked.id)

@@ -12,8 +12,8 @@ use model::{
 use sqlx::{PgConnection, Row as _};
 use store::change::{expiry, moved};
 use store::{
-    Acceptance, Accepted, AttemptStart, Begun, Cancelled, ClaimRequest, IntakeItem, IntakeVerdict, Outbox,
-    RetriedNow, Settled, Settlement, StoreError,
+    Acceptance, Accepted, AttemptStart, Begun, Cancelled, ClaimRequest, IntakeItem, IntakeStart,
+    IntakeVerdict, Outbox, RetriedNow, Settled, Settlement, StoreError,
 };
 
 use crate::accept::Request;
@@ -57,8 +57,17 @@ impl Outbox for PostgresStore {
         self.write((now, limit), |c, &(now, limit)| Box::pin(expire(c, now, limit))).await
     }
 
-    async fn awaiting_intake(&self, limit: u32) -> Result<Vec<IntakeItem>, StoreError> {
-        self.read(intake::awaiting(&self.pool, limit)).await
+    async fn awaiting_intake(&self, now: Timestamp, limit: u32) -> Result<Vec<IntakeItem>, StoreError> {
+        self.read(intake::awaiting(&self.pool, now, limit)).await
+    }
+
+    async fn begin_intake(
+        &self,
+        item: (EmailId, u64),
+        now: Timestamp,
+    ) -> Result<Option<IntakeStart>, StoreError> {
+        let begin = self.write((item, now), |c, &(item, now)| Box::pin(intake::begin(c, item, now)));
+        Ok(begin.await?.map(|(version, block)| IntakeStart::of(version, block.as_deref())))
     }
 
     async fn settle_intake(

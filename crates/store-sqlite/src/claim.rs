@@ -89,7 +89,7 @@ fn claim_batch(
 }
 
 /// Route, company and priority: within one of these the email that has been due longest goes first.
-type Lane<'a> = (&'a str, &'a str, i64);
+pub type Lane<'a> = (&'a str, &'a str, i64);
 
 /// What one claim has gathered so far.
 struct Batch<'a> {
@@ -261,28 +261,49 @@ fn consider(
 }
 
 /// The next route and company with waiting emails. Hops over the routes that are not asked for.
-fn next_place(
+pub fn next_place(
     connection: &Connection,
     after: &(String, String),
     routes: &Routes,
 ) -> Result<Option<(String, String)>, StoreError> {
-    let mut statement = connection
-        .prepare_cached(
-            "SELECT route, company_id FROM email_outbox INDEXED BY outbox_due
-             WHERE due_at IS NOT NULL AND (route, company_id) > (?1, ?2) ORDER BY route, company_id LIMIT 1",
-        )
-        .map_err(from_sqlite)?;
     let mut after = after.clone();
     loop {
-        let found: Option<(String, String)> = statement
-            .query_row((&after.0, &after.1), |row| Ok((row.get(0)?, row.get(1)?)))
-            .optional()
-            .map_err(from_sqlite)?;
+        let found = match next_company(connection, &after)? {
+            Some(company) => Some((after.0, company)),
+            None => next_route(connection, &after.0)?,
+        };
         match found {
             Some(place) if !routes.allow(&place.0) => after = (place.0, AFTER_ALL_IDS.to_owned()),
             found => return Ok(found),
         }
     }
+}
+
+/// The next company of the same route. Not asked for together with the next route, as `(route, company_id) > (?1, ?2)`:
+/// SQLite begins such a search at the first entry that is equal and walks through all of them.
+fn next_company(
+    connection: &Connection,
+    (route, company): &(String, String),
+) -> Result<Option<String>, StoreError> {
+    connection
+        .prepare_cached(
+            "SELECT company_id FROM email_outbox INDEXED BY outbox_due
+             WHERE due_at IS NOT NULL AND route = ?1 AND company_id > ?2 ORDER BY company_id LIMIT 1",
+        )
+        .and_then(|mut statement| statement.query_row((route, company), |row| row.get(0)).optional())
+        .map_err(from_sqlite)
+}
+
+fn next_route(connection: &Connection, after: &str) -> Result<Option<(String, String)>, StoreError> {
+    connection
+        .prepare_cached(
+            "SELECT route, company_id FROM email_outbox INDEXED BY outbox_due
+             WHERE due_at IS NOT NULL AND route > ?1 ORDER BY route, company_id LIMIT 1",
+        )
+        .and_then(|mut statement| {
+            statement.query_row([after], |row| Ok((row.get(0)?, row.get(1)?))).optional()
+        })
+        .map_err(from_sqlite)
 }
 
 /// The first priority after the given one, and which of the company's routes have it.
@@ -380,25 +401,26 @@ fn room(
 
 /// Hops from priority to priority: the first email of each is the one that is due first.
 fn has_due(connection: &Connection, route: &str, company: &str, now: Timestamp) -> Result<bool, StoreError> {
-    let mut first_of_next = connection
+    let mut priority = 0;
+    while let Some((next, due_at)) = first_of_next(connection, (route, company, priority))? {
+        if due_at <= now.millis() {
+            return Ok(true);
+        }
+        priority = next;
+    }
+    Ok(false)
+}
+
+/// The company's next priority by this route, and when its first email is due.
+pub fn first_of_next(connection: &Connection, after: Lane<'_>) -> Result<Option<(i64, i64)>, StoreError> {
+    connection
         .prepare_cached(
             "SELECT priority, due_at FROM email_outbox INDEXED BY outbox_due
              WHERE due_at IS NOT NULL AND route = ?1 AND company_id = ?2 AND priority > ?3
              ORDER BY priority, due_at LIMIT 1",
         )
-        .map_err(from_sqlite)?;
-    let mut priority = 0;
-    loop {
-        let first: Option<(i64, i64)> = first_of_next
-            .query_row((route, company, priority), |row| Ok((row.get(0)?, row.get(1)?)))
-            .optional()
-            .map_err(from_sqlite)?;
-        match first {
-            None => return Ok(false),
-            Some((_, due_at)) if due_at <= now.millis() => return Ok(true),
-            Some((next, _)) => priority = next,
-        }
-    }
+        .and_then(|mut statement| statement.query_row(after, |row| Ok((row.get(0)?, row.get(1)?))).optional())
+        .map_err(from_sqlite)
 }
 
 fn in_flight(connection: &Connection, company: &str) -> Result<u32, StoreError> {
@@ -460,3 +482,6 @@ fn with_content(connection: &Connection, claimed: Vec<(i64, Claim)>) -> Result<V
     }
     Ok(claims)
 }
+
+#[cfg(test)]
+mod tests;

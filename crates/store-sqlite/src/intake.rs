@@ -3,34 +3,63 @@
 use model::{EmailId, Envelope, Event, Failure, Move, Status, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
 use store::detail::Detail;
-use store::{IntakeItem, IntakeVerdict, StoreError, content_codec};
+use store::{INTAKE_LEASE, IntakeItem, IntakeVerdict, StoreError};
 
 use crate::error::from_sqlite;
 use crate::writer::Work;
 use crate::{outbox, row};
 
-pub fn awaiting(connection: &Connection, limit: u32) -> Result<Vec<IntakeItem>, StoreError> {
+pub fn awaiting(connection: &Connection, now: Timestamp, limit: u32) -> Result<Vec<IntakeItem>, StoreError> {
     let mut statement = connection
         .prepare_cached(
-            "SELECT id, company_id, version, (SELECT body FROM contents WHERE email_seq = seq) AS body
-             FROM email_outbox INDEXED BY outbox_intake WHERE status = 'ACCEPTED' ORDER BY seq LIMIT ?1",
+            "SELECT id, company_id, version, unfinished_starts FROM email_outbox INDEXED BY outbox_intake
+             WHERE status = 'ACCEPTED' AND (unfinished_starts = 0 OR updated_at <= ?1 OR updated_at >= ?2)
+             ORDER BY seq LIMIT ?3",
         )
         .map_err(from_sqlite)?;
-    let read = |row: &rusqlite::Row<'_>| -> rusqlite::Result<(String, String, u64, Option<Vec<u8>>)> {
+    let read = |row: &rusqlite::Row<'_>| -> rusqlite::Result<(String, String, u64, u32)> {
         Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
     };
-    let rows = statement.query_map([limit], read).map_err(from_sqlite)?;
+    let bound = (now.minus(INTAKE_LEASE).millis(), now.plus(INTAKE_LEASE).millis(), limit);
+    let rows = statement.query_map(bound, read).map_err(from_sqlite)?;
     let mut items = Vec::new();
     for row in rows {
-        let (id, company, version, block) = row.map_err(from_sqlite)?;
+        let (id, company, version, unfinished_starts) = row.map_err(from_sqlite)?;
         items.push(IntakeItem {
             id: id.parse().map_err(|_| unreadable("an email's id"))?,
             company: company.parse().map_err(|_| unreadable("a company's id"))?,
             version,
-            content: block.and_then(|block| content_codec::decode(&block).ok()),
+            unfinished_starts,
         });
     }
     Ok(items)
+}
+
+/// The new version and the content as it is kept: it is read when the start is on disk.
+pub type Begun = (u64, Option<Vec<u8>>);
+
+pub fn begin(
+    work: &mut Work<'_>,
+    (id, version): (EmailId, u64),
+    now: Timestamp,
+) -> Result<Option<Begun>, StoreError> {
+    let seq: Option<i64> = work
+        .connection
+        .prepare_cached(
+            "UPDATE email_outbox SET version = version + 1, unfinished_starts = unfinished_starts + 1, updated_at = ?3
+             WHERE id = ?1 AND status = 'ACCEPTED' AND version = ?2 RETURNING seq",
+        )
+        .and_then(|mut statement| {
+            statement.query_row((id.to_string(), version, now.millis()), |row| row.get(0)).optional()
+        })
+        .map_err(from_sqlite)?;
+    let Some(seq) = seq else { return Ok(None) };
+    let block = work
+        .connection
+        .prepare_cached("SELECT body FROM contents WHERE email_seq = ?1")
+        .and_then(|mut statement| statement.query_row([seq], |row| row.get(0)).optional())
+        .map_err(from_sqlite)?;
+    Ok(Some((version + 1, block)))
 }
 
 pub fn settle(
@@ -84,7 +113,7 @@ fn pass(
     connection
         .prepare_cached(
             "UPDATE email_outbox SET status = ?2, version = version + 1, due_at = ?3, due_after_intake = NULL,
-                 to_email = ?4, subject = ?5, detail = ?6, updated_at = ?7
+                 unfinished_starts = 0, to_email = ?4, subject = ?5, detail = ?6, updated_at = ?7
              WHERE seq = ?1 AND status = 'ACCEPTED'",
         )
         .and_then(|mut statement| {

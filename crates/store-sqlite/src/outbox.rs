@@ -12,7 +12,7 @@ use store::change::expiry;
 use store::detail::Detail;
 use store::{
     Acceptance, Accepted, AttemptStart, Begun, Cancelled, ClaimRequest, IdempotencyKey, IntakeItem,
-    IntakeVerdict, Outbox, RetriedNow, Settled, Settlement, StoreError, content_codec,
+    IntakeStart, IntakeVerdict, Outbox, RetriedNow, Settled, Settlement, StoreError, content_codec,
 };
 
 use crate::error::from_sqlite;
@@ -61,8 +61,17 @@ impl Outbox for SqliteStore {
         self.writer.run(move |work| expire(work, now, limit)).await
     }
 
-    async fn awaiting_intake(&self, limit: u32) -> Result<Vec<IntakeItem>, StoreError> {
-        self.reader.run(move |connection| intake::awaiting(connection, limit)).await
+    async fn awaiting_intake(&self, now: Timestamp, limit: u32) -> Result<Vec<IntakeItem>, StoreError> {
+        self.reader.run(move |connection| intake::awaiting(connection, now, limit)).await
+    }
+
+    async fn begin_intake(
+        &self,
+        item: (EmailId, u64),
+        now: Timestamp,
+    ) -> Result<Option<IntakeStart>, StoreError> {
+        let begun = self.writer.run(move |work| intake::begin(work, item, now)).await?;
+        Ok(begun.map(|(version, block)| IntakeStart::of(version, block.as_deref())))
     }
 
     async fn settle_intake(

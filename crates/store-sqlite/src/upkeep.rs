@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use model::alert::FAILURES_WITHIN;
 use model::{Status, Timestamp, WorkerId};
-use rusqlite::{Connection, OptionalExtension};
-use store::{Pruned, QueueStats, Retention, RoomLeft, StoreError, Upkeep, Weakness};
+use rusqlite::Connection;
+use store::{Pruned, QueueStats, Retention, RoomLeft, Routes, StoreError, Upkeep, Weakness};
 
 use crate::error::from_sqlite;
 use crate::writer::Work;
-use crate::{SqliteStore, row};
+use crate::{SqliteStore, claim, row};
 
-/// How many lanes are looked at for the email that has been due longest.
-const LANES_MAX: usize = 10_000;
+/// How many hops from lane to lane are made for the email that has been due longest.
+const HOPS_MAX: usize = 20_000;
 /// A round of retention that found no room is made again with this fraction of its size.
 const PRUNE_LESS: u32 = 16;
 const MIB: u64 = 1024 * 1024;
@@ -108,24 +108,22 @@ fn stats(connection: &Connection, now: Timestamp) -> Result<QueueStats, StoreErr
 
 /// Hops from lane to lane (route, company, priority): the first of each is its oldest.
 fn oldest_due(connection: &Connection, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
-    let mut next = connection
-        .prepare_cached(
-            "SELECT route, company_id, priority, due_at FROM email_outbox INDEXED BY outbox_due
-             WHERE due_at IS NOT NULL AND (route, company_id, priority) > (?1, ?2, ?3)
-             ORDER BY route, company_id, priority, due_at LIMIT 1",
-        )
-        .map_err(from_sqlite)?;
     let mut oldest: Option<i64> = None;
-    let mut last = (String::new(), String::new(), 0_i64);
-    for _ in 0..LANES_MAX {
-        let read = |row: &rusqlite::Row<'_>| Ok(((row.get(0)?, row.get(1)?, row.get(2)?), row.get(3)?));
-        let found: Option<((String, String, i64), i64)> =
-            next.query_row((&last.0, &last.1, last.2), read).optional().map_err(from_sqlite)?;
-        let Some((lane, due_at)) = found else { break };
-        if due_at <= now.millis() {
-            oldest = Some(oldest.map_or(due_at, |oldest| oldest.min(due_at)));
+    let (mut place, mut priority) = ((String::new(), String::new()), 0);
+    for _ in 0..HOPS_MAX {
+        let (route, company) = &place;
+        match claim::first_of_next(connection, (route, company, priority))? {
+            Some((next, due_at)) => {
+                if due_at <= now.millis() {
+                    oldest = Some(oldest.map_or(due_at, |oldest| oldest.min(due_at)));
+                }
+                priority = next;
+            }
+            None => {
+                let Some(next) = claim::next_place(connection, &place, &Routes::All)? else { break };
+                (place, priority) = (next, 0);
+            }
         }
-        last = lane;
     }
     Ok(oldest.map(Timestamp::from_millis))
 }

@@ -42,8 +42,8 @@ pub use feedback::{Feedback, KeptReport, RecipientState, ReportArrival, Reported
 pub use history::{Happening, History, Watch};
 pub use lookup::{Cursor, EmailFilter, Lookup, Page};
 pub use outbox::{
-    Acceptance, Accepted, AttemptStart, Begun, Cancelled, ClaimRequest, IdempotencyKey, IntakeItem,
-    IntakeVerdict, Outbox, RetriedNow, Routes, Settled, SettledBy, Settlement,
+    Acceptance, Accepted, AttemptStart, Begun, Cancelled, ClaimRequest, INTAKE_LEASE, IdempotencyKey,
+    IntakeItem, IntakeStart, IntakeVerdict, Outbox, RetriedNow, Routes, Settled, SettledBy, Settlement,
 };
 pub use providers::{ProviderNote, Providers, StartsWish};
 pub use recipients::{Erased, RecipientRecord, Recipients};

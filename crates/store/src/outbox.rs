@@ -1,6 +1,8 @@
 //! The emails and their way through the pipeline: every change of status happens in one of these verbs,
 //! together with its events, guarded by status, version and fence.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use model::attempt::LostLease;
 use model::{
@@ -8,7 +10,7 @@ use model::{
 };
 use model::{Verdict, WorkerId};
 
-use crate::StoreError;
+use crate::{StoreError, content_codec};
 
 #[async_trait]
 pub trait Outbox: Send + Sync {
@@ -45,8 +47,16 @@ pub trait Outbox: Send + Sync {
     /// Returns how many; call again while it returns `limit`.
     async fn expire(&self, now: Timestamp, limit: u32) -> Result<u32, StoreError>;
 
-    /// Emails in ACCEPTED, oldest first.
-    async fn awaiting_intake(&self, limit: u32) -> Result<Vec<IntakeItem>, StoreError>;
+    /// Emails in ACCEPTED, oldest first, but for those whose intake somebody began within `INTAKE_LEASE` of `now`.
+    async fn awaiting_intake(&self, now: Timestamp, limit: u32) -> Result<Vec<IntakeItem>, StoreError>;
+
+    /// Counts a start of an email's intake and, once that is on disk, hands out the content. `None` when the email was
+    /// no longer there to be taken in, or somebody else began.
+    async fn begin_intake(
+        &self,
+        item: (EmailId, u64),
+        now: Timestamp,
+    ) -> Result<Option<IntakeStart>, StoreError>;
 
     /// Ends the intake of one email. `false` when it was no longer there to be ended.
     async fn settle_intake(
@@ -181,13 +191,33 @@ pub enum Settled {
     Late,
 }
 
+/// Who began an intake is left alone with it for so long. Reading the largest message takes a fraction of this; past it,
+/// whoever began did not come back.
+pub const INTAKE_LEASE: Duration = Duration::from_secs(10);
+
 /// An email whose content is still to be checked.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IntakeItem {
     pub id: EmailId,
     pub company: CompanyId,
     pub version: u64,
+    /// Intakes of it that were begun and never ended.
+    pub unfinished_starts: u32,
+}
+
+/// An intake that was begun.
+#[derive(Debug, Clone)]
+pub struct IntakeStart {
+    /// Under which it is to be ended.
+    pub version: u64,
     pub content: Option<Content>,
+}
+
+impl IntakeStart {
+    /// Reads the content as stores keep it; what cannot be read is as good as none.
+    pub fn of(version: u64, block: Option<&[u8]>) -> Self {
+        Self { version, content: block.and_then(|block| content_codec::decode(block).ok()) }
+    }
 }
 
 #[derive(Debug, Clone)]

@@ -93,6 +93,51 @@ async fn intake_lets_in_what_can_be_read_and_refuses_the_rest() {
     }
 }
 
+const SOUND: &str = "From: hi@acme.com\nTo: bob@example.com\nSubject: Raw\n\nhello\n";
+
+/// Somebody begins the intake of the email and never comes back.
+async fn begin_and_vanish(stage: &Stage, id: model::EmailId) -> u32 {
+    let (store, now) = (&stage.gateway.store, stage.gateway.clock.now());
+    let items = store.awaiting_intake(now, 10).await.expect("the store works");
+    let item = items.into_iter().find(|item| item.id == id).expect("it awaits intake");
+    let begun = store.begin_intake((id, item.version), now).await.expect("the store works");
+    assert!(begun.is_some());
+    item.unfinished_starts
+}
+
+/// A message that brings down whoever reads it is not read a fourth time, and those behind it come in meanwhile.
+#[tokio::test]
+async fn a_message_that_nobody_survives_is_refused_unread() {
+    let stage = Stage::with(FakeProvider::takes_everything()).await;
+    let poison = stage.accept(handed_in(&stage, SOUND)).await;
+    for starts in 0..3 {
+        assert_eq!(begin_and_vanish(&stage, poison).await, starts);
+        let other = stage.accept(handed_in(&stage, SOUND)).await;
+        assert_eq!(sweep_once(&stage.gateway).await.map(|swept| swept.intake), Ok(1));
+        assert_eq!(stage.status(other).await, Status::Enqueued);
+        assert_eq!(stage.status(poison).await, Status::Accepted);
+        stage.pass(store::INTAKE_LEASE);
+    }
+    assert_eq!(sweep_once(&stage.gateway).await.map(|swept| swept.intake), Ok(1));
+    let email = stage.email(poison).await;
+    assert_eq!(email.status, Status::Invalid);
+    assert_eq!(email.last_failure.expect("a failure").code, "QUARANTINED");
+}
+
+/// Two starts that never ended are no proof: the message that is read at last goes its way.
+#[tokio::test]
+async fn a_message_that_is_read_at_last_is_let_in() {
+    let stage = Stage::with(FakeProvider::takes_everything()).await;
+    let id = stage.accept(handed_in(&stage, SOUND)).await;
+    for starts in 0..2 {
+        assert_eq!(begin_and_vanish(&stage, id).await, starts);
+        stage.pass(store::INTAKE_LEASE);
+    }
+    sweep_once(&stage.gateway).await.expect("the store works");
+    assert_eq!(run_once(&stage.gateway).await.expect("the store works"), 1);
+    assert_eq!(stage.status(id).await, Status::Sent);
+}
+
 #[tokio::test]
 async fn a_message_with_a_foreign_sender_is_refused_to_a_live_key() {
     let stage = Stage::with(FakeProvider::takes_everything()).await;

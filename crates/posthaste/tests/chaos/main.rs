@@ -1,6 +1,6 @@
-//! The crash runs: the real binary under load, killed (`kills`), asked to end (`terminate`) or stopped in its tracks
-//! (`pause`), left without room (`full_disk`), and a gateway of several processes whose database server is killed too
-//! (`servers`). Then three witnesses are compared: what the clients were told (`load`), what reached the provider
+//! The crash runs: the real binary under load, killed (`kills`), asked to end (`terminate`), stopped in its tracks
+//! (`pause`), brought down by an email (`poison`) or left without room (`full_disk`), and a gateway of several processes
+//! whose database server is killed too (`servers`). Then three witnesses are compared: what the clients were told (`load`), what reached the provider
 //! (`provider_ledger`) and what the store says (`stored`). `verdict` compares them; `./chaos` runs the long versions.
 
 mod database;
@@ -14,6 +14,7 @@ mod load;
 mod pause;
 mod peer;
 mod plan;
+mod poison;
 mod processes;
 mod provider_ledger;
 mod proxy;

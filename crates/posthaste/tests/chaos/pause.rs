@@ -14,7 +14,7 @@ use gateway::worker::Worker;
 use gateway::{EnvironmentGuard, Gateway, Settings, sweep};
 use model::email::Wishes;
 use model::{
-    Address, Clock as _, Company, CompanyId, CompanySettings, Content, EmailId, Envelope, KeyMode, Mailbox,
+    Address, Clock, Company, CompanyId, CompanySettings, Content, EmailId, Envelope, KeyMode, Mailbox,
     NewEmail, RetryPolicy, Secret, Status, SystemClock,
 };
 use provider::Provider;
@@ -43,7 +43,7 @@ const STOPPED_FOR: Duration = Duration::from_secs(5);
 /// What was at the provider waits half a minute for a report, perhaps more than once.
 const DRAIN_MAX: Duration = Duration::from_secs(150);
 const PAUSE: Duration = Duration::from_millis(20);
-const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Tells this test program that it is a worker, and of which database and provider.
 const DATABASE: &str = "POSTHASTE_TEST_WORKER_DATABASE";
 const PROVIDER: &str = "POSTHASTE_TEST_WORKER_PROVIDER";
@@ -123,9 +123,23 @@ async fn late_results_of_a_run(engine: Engine, rounds: usize) -> usize {
 /// Not a test of its own: the worker process that the test above starts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn process_worker_of_the_pause_run() {
-    let (Ok(database), Ok(provider)) = (std::env::var(DATABASE), std::env::var(PROVIDER)) else { return };
-    let store = database::open(&database).await;
-    let gateway = a_gateway(Arc::clone(&store), &provider);
+    let Some((store, sink)) = surroundings().await else { return };
+    work(a_gateway(store, Arc::new(sink), Arc::new(SystemClock))).await;
+}
+
+/// What the test that started this process told it; `None` when nobody did.
+pub async fn surroundings() -> Option<(Arc<dyn Store>, SmtpProvider)> {
+    let (Ok(database), Ok(provider)) = (std::env::var(DATABASE), std::env::var(PROVIDER)) else {
+        return None;
+    };
+    let config = SmtpConfig::parse(&provider).expect("the sink's address is good");
+    let sink = SmtpProvider::new(config).expect("the sink's settings are good");
+    Some((database::open(&database).await, sink))
+}
+
+/// Works until it is asked to end.
+pub async fn work(gateway: Gateway) {
+    let store = Arc::clone(&gateway.store);
     let shutdown = CancellationToken::new();
     let mut asked_to_end = listen_for(SignalKind::terminate()).expect("signals can be heard");
     let working = tokio::spawn(Worker::run(gateway.clone(), shutdown.clone()));
@@ -138,15 +152,13 @@ async fn process_worker_of_the_pause_run() {
     store.close().await;
 }
 
-fn a_gateway(store: Arc<dyn Store>, provider_url: &str) -> Gateway {
-    let config = SmtpConfig::parse(provider_url).expect("the sink's address is good");
-    let sink: Arc<dyn Provider> = Arc::new(SmtpProvider::new(config).expect("the sink's settings are good"));
+pub fn a_gateway(store: Arc<dyn Store>, sink: Arc<dyn Provider>, clock: Arc<dyn Clock>) -> Gateway {
     let policy = RetryPolicy { max_attempts: 30, ..RetryPolicy::fast() };
     Gateway {
         queue: Arc::new(StoreQueue::new(Arc::clone(&store))),
         store,
         providers: Arc::new(BTreeMap::from([("sink".to_owned(), sink)])),
-        clock: Arc::new(SystemClock),
+        clock,
         suppressions: Arc::default(),
         templates: Arc::default(),
         tracer: Default::default(),
@@ -155,10 +167,10 @@ fn a_gateway(store: Arc<dyn Store>, provider_url: &str) -> Gateway {
             default_retry_policy: policy.name.clone(),
             retry_policies: BTreeMap::from([(policy.name.clone(), policy)]),
             default_route: vec!["sink".to_owned()],
-            ttl: HOUR,
+            ttl: DAY,
             worker_concurrency: WORKER_CONCURRENCY as u32,
             lease: LEASE,
-            retention: Retention { content: HOUR, emails: HOUR, dead_letters: HOUR },
+            retention: Retention { content: DAY, emails: DAY, dead_letters: DAY },
             guard: EnvironmentGuard::Open,
             provider_rates: Default::default(),
             alerts: Default::default(),
@@ -168,18 +180,24 @@ fn a_gateway(store: Arc<dyn Store>, provider_url: &str) -> Gateway {
 }
 
 fn start_worker(rig: &Rig) -> Child {
-    Command::new(std::env::current_exe().expect("this program knows itself"))
-        .args(["--exact", "pause::process_worker_of_the_pause_run", "--nocapture"])
+    let mut command = this_program_as("pause::process_worker_of_the_pause_run", rig);
+    command.spawn().expect("a worker process can be started")
+}
+
+/// This test program again, as the process that the named test is.
+pub fn this_program_as(test: &str, rig: &Rig) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program knows itself"));
+    command
+        .args(["--exact", test, "--nocapture"])
         .env(DATABASE, rig.database.url())
         .env(PROVIDER, rig.sink_url())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .expect("a worker process can be started")
+        .kill_on_drop(true);
+    command
 }
 
-async fn end_worker(worker: &mut Child) {
+pub async fn end_worker(worker: &mut Child) {
     signal(worker, "TERM").await;
     let ended = tokio::time::timeout(TERMINATION_MAX, worker.wait()).await;
     let status = ended.expect("the worker ends in time").expect("the worker can be waited for");
@@ -203,20 +221,9 @@ impl Feed {
 
     async fn open(database: &Database) -> Self {
         let store = database.open().await;
-        let sender = Mailbox::parse("Chaos <chaos@sender.test>").expect("a good sender");
-        let company = Company {
-            id: CompanyId::new(SystemClock.now()),
-            name: COMPANY.to_owned(),
-            settings: CompanySettings { from: Some(sender), ..CompanySettings::default() },
-            created_at: SystemClock.now(),
-            disabled_at: None,
-            pause: None,
-            resumed_at: None,
-        };
-        let id = company.id;
-        store.add_company(company).await.expect("the company is new");
+        let company = add_company(&*store).await;
         let allowed = AtomicUsize::new(Self::BACKLOG_MAX);
-        Self { store, company: id, allowed, accepted: AtomicUsize::new(0), is_over: AtomicBool::new(false) }
+        Self { store, company, allowed, accepted: AtomicUsize::new(0), is_over: AtomicBool::new(false) }
     }
 
     async fn hand_in(self: Arc<Self>) -> Vec<Option<Receipt>> {
@@ -229,7 +236,7 @@ impl Feed {
             }
             let id = EmailId::new(SystemClock.now());
             // A process that is stopped within a transaction holds the lock; nothing was stored then.
-            if self.store.accept(acceptance(self.company, id)).await.is_ok() {
+            if self.store.accept(acceptance(self.company, id, "reader@inbox.test")).await.is_ok() {
                 receipts.push(Some(Receipt { id, cut_off: 0, garbled: 0, refused: 0, replayed: false }));
                 self.accepted.store(receipts.len(), Ordering::Relaxed);
             }
@@ -264,11 +271,27 @@ impl Feed {
     }
 }
 
-fn acceptance(company: CompanyId, id: EmailId) -> Acceptance {
+pub async fn add_company(store: &dyn Store) -> CompanyId {
+    let sender = Mailbox::parse("Chaos <chaos@sender.test>").expect("a good sender");
+    let company = Company {
+        id: CompanyId::new(SystemClock.now()),
+        name: COMPANY.to_owned(),
+        settings: CompanySettings { from: Some(sender), ..CompanySettings::default() },
+        created_at: SystemClock.now(),
+        disabled_at: None,
+        pause: None,
+        resumed_at: None,
+    };
+    let id = company.id;
+    store.add_company(company).await.expect("the company is new");
+    id
+}
+
+pub fn acceptance(company: CompanyId, id: EmailId, to: &str) -> Acceptance {
     let now = SystemClock.now();
     let envelope = Envelope {
         from: None,
-        to: Address::parse("reader@inbox.test").expect("a good address"),
+        to: Address::parse(to).expect("a good address"),
         cc: vec![],
         bcc: vec![],
         reply_to: None,
@@ -291,7 +314,7 @@ fn acceptance(company: CompanyId, id: EmailId) -> Acceptance {
         created_at: now,
         due_at: now,
         scheduled_at: None,
-        expires_at: now.plus(HOUR),
+        expires_at: now.plus(DAY),
         wishes: Wishes::default(),
         content: Content::Composed { html: "<p>Chaos</p>".to_owned(), text: None, attachments: vec![] },
         trace: None,

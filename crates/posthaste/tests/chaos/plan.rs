@@ -13,7 +13,7 @@ pub const WORKER_CONCURRENCY: usize = 16;
 /// How many connections the load comes over.
 pub const CONNECTIONS: usize = 8;
 /// No run lasts longer, whatever is set; reaching it means that something hangs.
-pub const RUN_MAX: Duration = Duration::from_secs(20 * 60);
+pub const RUN_MAX: Duration = Duration::from_secs(60 * 60);
 
 const EMAILS: &str = "POSTHASTE_CHAOS_EMAILS";
 const KILLS: &str = "POSTHASTE_CHAOS_KILLS";

@@ -41,7 +41,11 @@ fn process_the_printed_line_works_and_the_key_stays() {
     assert!(lines.contains(&format!("key      {key}")) && key.starts_with("test_"), "{lines:#?}");
 
     let line = lines.iter().find(|line| line.trim().starts_with("curl ")).expect("a line to paste");
-    let answer: Value = serde_json::from_str(&pasted_in(&place, line)).expect("JSON");
+    // The line as printed, asked to name the status as well.
+    let answer = pasted_in(&place, &line.replacen("curl ", "curl -w '\\n%{http_code}' ", 1));
+    let (answer, status) = answer.trim_end().rsplit_once('\n').expect("an answer and its status");
+    assert_eq!(status, "202", "{answer}");
+    let answer: Value = serde_json::from_str(answer).expect("JSON");
     assert_eq!(answer["status"], "ENQUEUED", "{answer}");
     let id = answer["outboxId"].as_str().expect("an id").to_owned();
 

@@ -184,11 +184,16 @@ struct OwnServer {
 
 impl OwnServer {
     fn start(kind: Kind) -> Self {
+        let server = Self::not_started(kind);
+        server.start_again();
+        server
+    }
+
+    fn not_started(kind: Kind) -> Self {
         let name = format!("{}-{}", kind.script, uuid::Uuid::new_v4().simple());
         let folder = PathBuf::from(variable("POSTHASTE_TEST_PEERS_RUN")).join(name);
         let mut server = Self { kind, folder, port: String::new() };
         server.port = server.script(&["port"]).trim().to_owned();
-        server.start_again();
         server
     }
 
@@ -276,6 +281,30 @@ fn process_a_postgres_goes_away_and_comes_back() {
 #[test]
 fn process_a_mariadb_goes_away_and_comes_back() {
     a_server_goes_away(MARIADB);
+}
+
+/// Started before its database is there, as after a power cut: with `--wait` it waits and then works, without it ends.
+#[test]
+fn process_a_server_waits_for_its_postgres() {
+    let server = OwnServer::not_started(POSTGRES);
+    let place = Place::new();
+    // The superuser's own database is empty, and as good as any.
+    place.write("posthaste.toml", &format!("[store]\nurl = \"{}\"\n", server.url()));
+    let output = place.command(&["serve"]).env("POSTHASTE_LISTEN", "127.0.0.1:0").output().expect("it runs");
+    assert_eq!((output.status.code(), err(&output).lines().count()), (Some(1), 1), "{}", err(&output));
+
+    let mut command = place.command(&["--wait", "serve"]);
+    command.env("POSTHASTE_LISTEN", "127.0.0.1:0");
+    let mut waiting = Server::start(command);
+    waiting.log_until("; trying again");
+    assert!(waiting.is_running());
+    server.start_again();
+    let address = waiting.address();
+    place.print(&["company", "add", "acme", "--from", "hello@acme.com"]);
+    let key = place.print(&["key", "create", "--company", "acme", "--test"]);
+    let id = id_in(&send(&address, key.trim()));
+    place.wait_for(&id, "SENT");
+    waiting.stop();
 }
 
 /// The questions of docs/OPERATIONS.md, as they are written there.

@@ -54,7 +54,7 @@ pub async fn the_waiting_are_cancelled_first(store: &dyn Store) {
         assert_forgotten(store, company, &email).await;
     }
     assert_eq!(claimed_ids(store, at_secs(3_600), 10).await, []);
-    assert!(store.awaiting_intake(10).await.expect("intake").is_empty());
+    assert!(store.awaiting_intake(at_secs(3_600), 10).await.expect("intake").is_empty());
 }
 
 /// What is at a provider right now is pending: its result is awaited, and then it is forgotten too.

@@ -1,12 +1,15 @@
 //! Laws of intake: emails that were accepted unchecked are found, checked once, and enter the queue or do not.
 
-use model::{Address, Content, Envelope, Event, EventKind, NewEmail, Secret, Status};
+use model::{Address, Content, Envelope, Event, EventKind, NewEmail, Secret, Status, Timestamp};
 use testkit::{START, a_failure, a_mailbox, an_address, an_email, an_email_at, at_secs};
 
-use super::stage::{a_company, claim_one, claimed_ids, events, in_status, kinds, listed_ids, read, stored};
-use crate::{Cancelled, EmailFilter, IntakeVerdict, Store};
+use super::stage::{
+    HOUR, a_company, claim_one, claimed_ids, events, in_status, kinds, listed_ids, read, stored,
+};
+use crate::{Cancelled, EmailFilter, INTAKE_LEASE, IntakeItem, IntakeStart, IntakeVerdict, Store};
 
-/// The unchecked are listed oldest first with their content, and nothing else is; none of them can be claimed.
+/// The unchecked are listed oldest first, and nothing else is; their content is handed out to who begins. None of them
+/// can be claimed.
 pub async fn the_unchecked_await_intake(store: &dyn Store) {
     let acme = a_company(store, "acme").await;
     let other = a_company(store, "other").await;
@@ -19,12 +22,84 @@ pub async fn the_unchecked_await_intake(store: &dyn Store) {
     }
     in_status(store, acme, Status::Enqueued, START).await;
     in_status(store, acme, Status::Sent, START).await;
-    let found = store.awaiting_intake(10).await.expect("intake");
-    let found: Vec<_> = found.into_iter().map(|item| (item.id, item.company, item.content)).collect();
+    let some: Vec<_> = awaiting(store, at_secs(60), 2).await.iter().map(|item| item.id).collect();
+    assert_eq!(some, [expected[0].0, expected[1].0]);
+    let mut found = Vec::new();
+    for item in awaiting(store, at_secs(60), 10).await {
+        let start = begun(store, (item.id, item.version), at_secs(60)).await.expect("it is there");
+        found.push((item.id, item.company, start.content));
+    }
     assert_eq!(found, expected);
-    let some = store.awaiting_intake(2).await.expect("intake");
-    assert_eq!(some.iter().map(|item| item.id).collect::<Vec<_>>(), [expected[0].0, expected[1].0]);
     assert_eq!(claimed_ids(store, at_secs(60), 10).await, []);
+}
+
+/// A start is counted when it is made, for whoever looks later; who began is left alone for a while, and a clock that
+/// was set back hides nothing.
+pub async fn starts_of_intake_are_counted(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let id = stored(store, unchecked(an_email(company))).await;
+    let other = stored(store, unchecked(an_email_at(company, at_secs(1)))).await;
+    let mut now = at_secs(60);
+    for starts in 0..4 {
+        let found = awaiting(store, now, 10).await.remove(0);
+        assert_eq!((found.id, found.unfinished_starts), (id, starts), "starts that nobody finished");
+        begun(store, (id, found.version), now).await.expect("it is there");
+        for moment in [now, now.plus(INTAKE_LEASE / 2), now.minus(INTAKE_LEASE / 2)] {
+            let found: Vec<_> = awaiting(store, moment, 1).await.iter().map(|item| item.id).collect();
+            assert_eq!(found, [other], "somebody is at it, and keeps nobody else waiting");
+        }
+        assert_eq!(awaiting(store, now.minus(HOUR), 1).await[0].id, id, "the clock was set back");
+        now = now.plus(INTAKE_LEASE);
+    }
+    let email = read(store, company, id).await;
+    assert_eq!(email.status, Status::Accepted);
+    assert_eq!(kinds(store, company, id).await, [EventKind::Accepted], "no event tells of it yet");
+}
+
+/// The starts of an intake are not held against the email once it ended.
+pub async fn the_end_of_intake_ends_the_count(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let id = stored(store, unchecked(an_email(company))).await;
+    let version = read(store, company, id).await.version;
+    let first = begun(store, (id, version), START).await.expect("it is there");
+    let second = begun(store, (id, first.version), at_secs(20)).await.expect("it is there");
+    assert!(!ends(store, (id, first.version)).await, "somebody else began since");
+    assert!(ends(store, (id, second.version)).await);
+    let claim = claim_one(store, at_secs(60)).await;
+    assert_eq!((claim.id(), claim.attempt, claim.unfinished_starts), (id, 1, 0));
+}
+
+/// Nothing begins under an old version, after the end, after a cancel, or for what never was; nothing is counted then.
+pub async fn only_the_unchecked_begin_intake(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let id = stored(store, unchecked(an_email(company))).await;
+    let version = read(store, company, id).await.version;
+    for item in [(id, version + 1), (an_email(company).id, version)] {
+        assert!(begun(store, item, START).await.is_none(), "{item:?}");
+    }
+    assert_eq!(awaiting(store, START, 10).await[0].unfinished_starts, 0);
+    let start = begun(store, (id, version), START).await.expect("it is there");
+    assert!(begun(store, (id, version), START).await.is_none(), "a second time");
+    assert!(ends(store, (id, start.version)).await);
+    let version = read(store, company, id).await.version;
+    assert!(begun(store, (id, version), START).await.is_none(), "it is not ACCEPTED any more");
+
+    let withdrawn = stored(store, unchecked(an_email(company))).await;
+    let version = read(store, company, withdrawn).await.version;
+    let start = begun(store, (withdrawn, version), START).await.expect("it is there");
+    assert_eq!(store.cancel(company, withdrawn, START).await.expect("cancel"), Cancelled::Done);
+    assert!(!ends(store, (withdrawn, start.version)).await, "withdrawn meanwhile");
+    assert!(begun(store, (withdrawn, start.version), START).await.is_none());
+}
+
+/// Of several at once one begins, and one start is counted.
+pub async fn intake_begins_once_in_a_race(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let id = stored(store, unchecked(an_email(company))).await;
+    let version = read(store, company, id).await.version;
+    let begins = super::stage::race(8, |_| begun(store, (id, version), START));
+    assert_eq!(begins.iter().filter(|begun| begun.is_some()).count(), 1);
+    assert_eq!(awaiting(store, at_secs(60), 10).await[0].unfinished_starts, 1);
 }
 
 /// What passed is in the queue under the envelope read from its content, with the events given.
@@ -32,7 +107,7 @@ pub async fn what_passed_enters_the_queue(store: &dyn Store) {
     let company = a_company(store, "acme").await;
     let email = unchecked(testkit::a_full_email(company));
     let id = stored(store, email.clone()).await;
-    let item = store.awaiting_intake(10).await.expect("intake").remove(0);
+    let item = awaiting(store, START, 10).await.remove(0);
     let given = vec![
         Event::new(EventKind::Intaking, at_secs(1)),
         Event::new(EventKind::Enqueued, at_secs(2)).with("parts", 3),
@@ -46,7 +121,7 @@ pub async fn what_passed_enters_the_queue(store: &dyn Store) {
     assert_eq!(stored.envelope, an_envelope());
     assert_eq!((&stored.wishes, &stored.entity), (&email.wishes, &email.entity), "the rest is as accepted");
     assert_eq!(events(store, company, id).await[1..], given);
-    assert!(store.awaiting_intake(10).await.expect("intake").is_empty());
+    assert!(awaiting(store, at_secs(60), 10).await.is_empty());
     let claim = claim_one(store, email.due_at).await;
     assert_eq!((claim.id(), claim.envelope, claim.attempt), (id, an_envelope(), 1));
     assert_eq!(claim.trace, email.trace);
@@ -75,7 +150,7 @@ pub async fn what_passed_is_found_under_its_envelope(store: &dyn Store) {
 pub async fn what_was_refused_is_invalid(store: &dyn Store) {
     let company = a_company(store, "acme").await;
     let id = stored(store, unchecked(an_email(company))).await;
-    let item = store.awaiting_intake(10).await.expect("intake").remove(0);
+    let item = awaiting(store, START, 10).await.remove(0);
     let refused = IntakeVerdict::Refused { failure: a_failure("INVALID_TEMPLATE") };
     let given = vec![Event::new(EventKind::Invalid, at_secs(2)).with("errorCode", "INVALID_TEMPLATE")];
     assert!(store.settle_intake((id, item.version), refused, given.clone(), at_secs(2)).await.expect("ends"));
@@ -84,7 +159,7 @@ pub async fn what_was_refused_is_invalid(store: &dyn Store) {
     let failure = email.last_failure.expect("it says why");
     assert_eq!((failure.code.as_str(), failure.at), ("INVALID_TEMPLATE", at_secs(2)));
     assert_eq!(events(store, company, id).await[1..], given);
-    assert!(store.awaiting_intake(10).await.expect("intake").is_empty());
+    assert!(awaiting(store, at_secs(60), 10).await.is_empty());
     assert_eq!(claimed_ids(store, at_secs(60), 10).await, []);
 }
 
@@ -120,6 +195,14 @@ pub async fn intake_ends_once_in_a_race(store: &dyn Store) {
     let answers = super::stage::race(8, |_| ends(store, (id, version)));
     assert_eq!(answers.iter().filter(|ended| **ended).count(), 1);
     assert_eq!(kinds(store, company, id).await, [EventKind::Accepted, EventKind::Enqueued]);
+}
+
+async fn awaiting(store: &dyn Store, now: Timestamp, limit: u32) -> Vec<IntakeItem> {
+    store.awaiting_intake(now, limit).await.expect("intake is answered")
+}
+
+async fn begun(store: &dyn Store, item: (model::EmailId, u64), now: Timestamp) -> Option<IntakeStart> {
+    store.begin_intake(item, now).await.expect("a begin is answered")
 }
 
 async fn ends(store: &dyn Store, item: (model::EmailId, u64)) -> bool {

@@ -184,7 +184,10 @@ macro_rules! store_contract {
                 what_passed_is_found_under_its_envelope,
                 what_was_refused_is_invalid,
                 intake_ends_once,
-            ] racing [intake_ends_once_in_a_race]
+                starts_of_intake_are_counted,
+                the_end_of_intake_ends_the_count,
+                only_the_unchecked_begin_intake,
+            ] racing [intake_ends_once_in_a_race, intake_begins_once_in_a_race]
             lookup [
                 the_missing_read_as_nothing,
                 the_company_of_an_email_is_found,
