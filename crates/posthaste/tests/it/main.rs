@@ -10,6 +10,7 @@ mod importing;
 mod json;
 mod logs;
 mod metrics;
+mod migrating;
 mod providers;
 mod serve;
 mod servers;
