@@ -16,5 +16,6 @@ mod serve;
 mod servers;
 mod sink;
 mod support;
+mod sync_order;
 mod traces;
 mod watching;
