@@ -1,9 +1,10 @@
-//! The crash runs: the real binary under load, killed (`kills`), asked to end (`terminate`) or stopped in its tracks
-//! (`pause`), and a gateway of several processes whose database server is killed too (`servers`). Then three witnesses
-//! are compared: what the clients were told (`load`), what reached the provider (`provider_ledger`) and what the store
-//! says (`stored`). `verdict` compares them; `./chaos` runs the long versions.
+//! The crash runs: the real binary under load, killed (`kills`), asked to end (`terminate`), stopped in its tracks
+//! (`pause`) or with its power cut (`power`), and a gateway of several processes whose database server is killed too
+//! (`servers`). Then three witnesses are compared: what the clients were told (`load`), what reached the provider
+//! (`provider_ledger`) and what the store says (`stored`). `verdict` compares them; `./chaos` runs the long versions.
 
 mod database;
+mod disk;
 mod faults;
 mod fleet;
 mod history;
@@ -13,6 +14,7 @@ mod load;
 mod pause;
 mod peer;
 mod plan;
+mod power;
 mod processes;
 mod provider_ledger;
 mod proxy;
