@@ -2,7 +2,9 @@
 //! (`pause`) or with its power cut (`power`), and a gateway of several processes whose database server is killed too
 //! (`servers`). Then three witnesses are compared: what the clients were told (`load`), what reached the provider
 //! (`provider_ledger`) and what the store says (`stored`). `verdict` compares them; `./chaos` runs the long versions.
+//! `backup` restores what was copied under the same load.
 
+mod backup;
 mod database;
 mod disk;
 mod faults;
