@@ -77,6 +77,7 @@ fn make(path: &Path) -> anyhow::Result<LocalSecret> {
     let written = file.write_all(format!("{}\n", to_hex(&secret)).as_bytes()).and_then(|()| file.sync_all());
     let linked = written.and_then(|()| std::fs::hard_link(&draft, path));
     std::fs::remove_file(&draft).with_context(failed)?;
+    sync_names(path).with_context(failed)?;
     match linked {
         Ok(()) => Ok(LocalSecret(Secret::new(secret))),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -84,6 +85,12 @@ fn make(path: &Path) -> anyhow::Result<LocalSecret> {
         }
         Err(error) => Err(error).with_context(failed),
     }
+}
+
+/// The name has to outlive a power cut as well: what is sealed by means of the secret will.
+fn sync_names(path: &Path) -> std::io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::File::open(folder)?.sync_all()
 }
 
 /// 64 hexadecimal digits.

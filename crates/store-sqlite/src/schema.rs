@@ -30,9 +30,42 @@ const READER_CACHE_KIB: i64 = 4 * 1024;
 /// The checkpointer keeps the log short; this is what happens if it does not get to it, in pages.
 const AUTOCHECKPOINT_PAGES: i64 = 64 * 1024;
 
+/// FULL, as SQLite gives it back: the log is synced before a commit returns.
+const SYNCHRONOUS_FULL: i64 = 2;
+
+/// What decides whether a commit outlives a power cut. SQLite takes a setting that it cannot honour without a word and
+/// goes on with another, so what is in force is read back from every connection that writes.
+#[derive(Debug, PartialEq, Eq)]
+struct Durability {
+    journal: String,
+    synchronous: i64,
+}
+
+impl Durability {
+    fn wanted() -> Self {
+        Self { journal: "wal".to_owned(), synchronous: SYNCHRONOUS_FULL }
+    }
+
+    fn of(connection: &Connection) -> rusqlite::Result<Self> {
+        Ok(Self {
+            journal: connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?,
+            synchronous: connection.pragma_query_value(None, "synchronous", |row| row.get(0))?,
+        })
+    }
+}
+
 pub fn connect(path: &Path) -> Result<Connection, StoreError> {
     let connection = Connection::open(path).map_err(|error| cannot_open(path, error))?;
     prepare(&connection).map_err(|error| cannot_open(path, error))?;
+    let in_force = Durability::of(&connection).map_err(|error| cannot_open(path, error))?;
+    if in_force != Durability::wanted() {
+        let Durability { journal, synchronous } = in_force;
+        return Err(StoreError::Unusable(format!(
+            "cannot keep mail safe in {}: SQLite has journal_mode={journal} and synchronous={synchronous} in force \
+             there instead of wal and {SYNCHRONOUS_FULL}; use a local disk",
+            path.display()
+        )));
+    }
     Ok(connection)
 }
 
@@ -118,6 +151,28 @@ fn schema_version(connection: &Connection) -> Result<usize, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SqliteStore;
+
+    /// README: no email answered with 202 is lost by a power cut. Both connections that write are asked: the writer's
+    /// own, and one made as the checkpointer's is.
+    #[tokio::test]
+    async fn every_commit_waits_for_the_disk() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let file = folder.path().join("posthaste.db");
+        let store = SqliteStore::open(&file).await.expect("a new store opens");
+        let writers = store.writer.run(|work| Durability::of(work.connection).map_err(from_sqlite)).await;
+        let checkpointers = Durability::of(&connect(&file).expect("opens")).expect("answers");
+        for in_force in [writers.expect("answers"), checkpointers] {
+            assert_eq!((in_force.journal.as_str(), in_force.synchronous), ("wal", 2));
+        }
+    }
+
+    /// A file that can have no log beside it is not written to with another kind of journal.
+    #[test]
+    fn a_file_without_a_log_is_refused() {
+        let error = connect(Path::new(":memory:")).expect_err("a database in memory has no log").to_string();
+        assert!(error.contains("journal_mode=memory") && !error.contains('\n'), "{error}");
+    }
 
     #[test]
     fn a_newer_schema_is_refused_in_one_line() {

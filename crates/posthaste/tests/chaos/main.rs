@@ -1,9 +1,12 @@
 //! The crash runs: the real binary under load, killed (`kills`), asked to end (`terminate`), stopped in its tracks
-//! (`pause`), brought down by an email (`poison`) or left without room (`full_disk`), and a gateway of several processes
-//! whose database server is killed too (`servers`). Then three witnesses are compared: what the clients were told (`load`), what reached the provider
-//! (`provider_ledger`) and what the store says (`stored`). `verdict` compares them; `./chaos` runs the long versions.
+//! (`pause`), brought down by an email (`poison`), left without room (`full_disk`) or with its power cut (`power`), and a
+//! gateway of several processes whose database server is killed too (`servers`). Then three witnesses are compared: what
+//! the clients were told (`load`), what reached the provider (`provider_ledger`) and what the store says (`stored`).
+//! `verdict` compares them; `./chaos` runs the long versions. `backup` restores what was copied under the same load.
 
+mod backup;
 mod database;
+mod disk;
 mod faults;
 mod fleet;
 mod full_disk;
@@ -15,6 +18,7 @@ mod pause;
 mod peer;
 mod plan;
 mod poison;
+mod power;
 mod processes;
 mod provider_ledger;
 mod proxy;

@@ -17,6 +17,7 @@ pub const RUN_MAX: Duration = Duration::from_secs(60 * 60);
 
 const EMAILS: &str = "POSTHASTE_CHAOS_EMAILS";
 const KILLS: &str = "POSTHASTE_CHAOS_KILLS";
+const CUTS: &str = "POSTHASTE_CHAOS_CUTS";
 const ROUNDS: &str = "POSTHASTE_CHAOS_ROUNDS";
 const SEED: &str = "POSTHASTE_CHAOS_SEED";
 const SINK_LATENCY_MS: &str = "POSTHASTE_CHAOS_SINK_LATENCY_MS";
@@ -37,6 +38,11 @@ impl Plan {
     /// A run with that many kills, unless the environment says otherwise. Prints the seed.
     pub fn with_kills(emails: usize, kills: usize) -> Self {
         Self::of(setting(EMAILS).unwrap_or(emails), setting(KILLS).unwrap_or(kills))
+    }
+
+    /// A run with that many power cuts, unless the environment says otherwise. Prints the seed.
+    pub fn with_cuts(emails: usize, cuts: usize) -> Self {
+        Self::of(setting(EMAILS).unwrap_or(emails), setting(CUTS).unwrap_or(cuts))
     }
 
     /// A run with that many gentler faults, unless the environment says otherwise. Prints the seed.

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rand::Rng as _;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
@@ -134,11 +134,28 @@ impl Server {
 
     /// The process dies as if the machine had taken it, and the next one starts at once.
     pub async fn kill_and_restart(&mut self) {
+        self.kill().await;
+        self.restart();
+    }
+
+    pub async fn kill(&mut self) {
         self.assert_runs();
         self.child.start_kill().expect("the server can be killed");
         let death = tokio::time::timeout(DEATH_MAX, self.child.wait()).await;
         death.expect("the server dies").expect("the server can be waited for");
-        self.child = self.post.spawn();
+    }
+
+    /// Stops the process in its tracks. When this returns all its threads stand still, also those that were within a
+    /// sync: nothing is written and no answer leaves after that.
+    pub async fn freeze(&mut self) {
+        self.assert_runs();
+        signal(&self.child, "STOP").await;
+        let process = self.child.id().expect("it runs");
+        let deadline = Instant::now() + DEATH_MAX;
+        while !stands_still(process) {
+            assert!(Instant::now() < deadline, "a stopped process stands still within {DEATH_MAX:?}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     /// Asks the server to end and waits as long as it may take.
@@ -174,6 +191,17 @@ impl Server {
             panic!("a server ({role}) ended by itself ({status}); its log ends with:\n{}", log_end(log));
         }
     }
+}
+
+/// Whether each thread of the process is stopped; one that waits for the disk goes on until it has its answer.
+fn stands_still(process: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("the process exists");
+    let is_stopped = |thread: std::io::Result<std::fs::DirEntry>| {
+        let state = thread.and_then(|thread| std::fs::read_to_string(thread.path().join("stat")));
+        // The state follows the name, which stands in parentheses.
+        state.is_ok_and(|text| text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't'])))
+    };
+    threads.into_iter().all(is_stopped)
 }
 
 /// Sends a signal to a process that we started.

@@ -38,6 +38,14 @@ impl Rig {
         rig
     }
 
+    /// The same with the database's file in another folder than the rest.
+    pub async fn set_up_with_file_in(data: &Path, sink_latency_ms: usize) -> Self {
+        let database = Database::make(Engine::Sqlite, data).await;
+        let mut rig = Self::over(Folder::new(), database, 1, sink_latency_ms, LEASE_SECS).await;
+        rig.add_company().await;
+        rig
+    }
+
     pub async fn without_company(engine: Engine, sink_latency_ms: usize) -> Self {
         Self::bare(engine, 1, sink_latency_ms, LEASE_SECS).await
     }
@@ -54,11 +62,11 @@ impl Rig {
         std::fs::create_dir(&place).expect("a folder can be made");
         let disk = SmallDisk::mount(&place, mebibytes)?;
         let database = Database::make(Engine::Sqlite, disk.path()).await;
-        let mut rig = Self::around(folder, database, 1, sink_latency_ms, LEASE_SECS).await;
+        let mut rig = Self::over(folder, database, 1, sink_latency_ms, LEASE_SECS).await;
         rig.disk = Some(disk);
         if let Some(reserve_mb) = reserve_mb {
-            let settings =
-                rig.settings(LEASE_SECS).replace("[store]", &format!("[store]\nreserve_mb = {reserve_mb}"));
+            let settings = settings(&rig.database.url(), &rig.sink_url(), LEASE_SECS)
+                .replace("[store]", &format!("[store]\nreserve_mb = {reserve_mb}"));
             std::fs::write(rig.config(), settings).expect("the configuration can be written");
         }
         rig.add_company().await;
@@ -80,10 +88,10 @@ impl Rig {
     async fn bare(engine: Engine, api_processes: usize, sink_latency_ms: usize, lease_secs: usize) -> Self {
         let folder = Folder::new();
         let database = Database::make(engine, folder.path()).await;
-        Self::around(folder, database, api_processes, sink_latency_ms, lease_secs).await
+        Self::over(folder, database, api_processes, sink_latency_ms, lease_secs).await
     }
 
-    async fn around(
+    async fn over(
         folder: Folder,
         database: Database,
         api_processes: usize,
@@ -94,8 +102,18 @@ impl Rig {
         let address = |_| SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let api_addresses = (0..api_processes).map(address).collect();
         let rig = Self { disk: None, folder, sink, database, api_addresses, key: String::new() };
-        std::fs::write(rig.config(), rig.settings(lease_secs)).expect("the configuration can be written");
+        let settings = settings(&rig.database.url(), &rig.sink_url(), lease_secs);
+        std::fs::write(rig.config(), settings).expect("the configuration can be written");
         rig
+    }
+
+    /// A configuration that differs in its database alone.
+    pub fn config_for(&self, name: &str, database: &Path) -> PathBuf {
+        let config = self.folder.path().join(format!("{name}.toml"));
+        let url = format!("sqlite:{}", database.display());
+        let settings = settings(&url, &self.sink_url(), LEASE_SECS);
+        std::fs::write(&config, settings).expect("the configuration can be written");
+        config
     }
 
     async fn add_company(&mut self) {
@@ -107,6 +125,11 @@ impl Rig {
     /// One process that does all. A database that it cannot open at once is a fault.
     pub fn start_server(&self) -> Server {
         Server::start(Post { patience: Patience::Once, ..self.post("all", 0) })
+    }
+
+    /// The same on another configuration, in the place of the first.
+    pub fn start_server_with(&self, config: PathBuf) -> Server {
+        Server::start(Post { patience: Patience::Once, config, ..self.post("all", 0) })
     }
 
     /// The process that listens on that address.
@@ -155,10 +178,20 @@ impl Rig {
         self.folder.path().join("posthaste.toml")
     }
 
-    fn settings(&self, lease_secs: usize) -> String {
-        let delays = vec!["1"; ATTEMPTS_MAX - 1].join(", ");
-        format!(
-            r#"[store]
+    async fn run(&self, arguments: &[&str]) -> String {
+        let output =
+            posthaste(&self.config()).args(arguments).output().await.expect("the program can be run");
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "posthaste {}: {complaint}{printed}", arguments.join(" "));
+        printed
+    }
+}
+
+fn settings(database: &str, sink: &str, lease_secs: usize) -> String {
+    let delays = vec!["1"; ATTEMPTS_MAX - 1].join(", ");
+    format!(
+        r#"[store]
 url = "{database}"
 [worker]
 concurrency = {WORKER_CONCURRENCY}
@@ -177,19 +210,7 @@ requests_per_sec = 100000
 format = "json"
 level = "warn"
 "#,
-            database = self.database.url(),
-            sink = self.sink_url(),
-        )
-    }
-
-    async fn run(&self, arguments: &[&str]) -> String {
-        let output =
-            posthaste(&self.config()).args(arguments).output().await.expect("the program can be run");
-        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "posthaste {}: {complaint}{printed}", arguments.join(" "));
-        printed
-    }
+    )
 }
 
 /// Goes with the run, unless that fails.
