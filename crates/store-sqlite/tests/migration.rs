@@ -169,7 +169,7 @@ async fn lists_and_counts_know(store: &SqliteStore, company: CompanyId, ids: &BT
 
 /// What waits is claimed with its content, what is unchecked is checked, and the lease of a dead worker is found.
 async fn the_rest_goes_on(store: &SqliteStore, company: CompanyId, ids: &BTreeMap<Status, EmailId>) {
-    let unchecked = store.awaiting_intake(10).await.expect("answered");
+    let unchecked = store.awaiting_intake(START.plus(HOUR), 10).await.expect("answered");
     assert_eq!(unchecked.iter().map(|item| item.id).collect::<Vec<_>>(), [ids[&Status::Accepted]]);
     let lost = lost_leases(store, START.plus(HOUR)).await;
     let lost: Vec<EmailId> = lost.iter().map(|lost| lost.guard.id).collect();
