@@ -130,6 +130,7 @@ macro_rules! store_contract {
             settle [
                 sent_is_recorded,
                 sent_without_an_id_is_recorded,
+                the_id_of_ses_has_its_own_place,
                 retry_is_recorded,
                 failed_is_recorded,
                 expired_is_recorded,
@@ -252,6 +253,7 @@ macro_rules! store_contract {
                 a_repeated_report_changes_nothing,
                 the_order_of_reports_does_not_matter,
                 a_report_finds_its_email_by_the_providers_id,
+                a_report_fills_in_the_providers_id,
                 an_early_report_is_carried_out_later,
                 the_hopeless_hide_nothing,
                 a_report_may_overtake_the_worker,
