@@ -6,21 +6,20 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use model::{Claim, EmailId, Event, EventKind, Move, Status, Timestamp};
+use model::{Claim, EmailId, Event, EventKind, Move, Status, Timestamp, Verdict};
 use sqlx::{MySql, MySqlConnection, QueryBuilder};
 use store::change::moved;
 use store::fairness::{Candidate, Fairness, still_hungry};
 use store::record::Record;
-use store::task::on_its_own;
-use store::{ClaimRequest, StoreError, content_codec};
-use tokio::sync::Mutex as AsyncMutex;
+use store::{ClaimRequest, SettledBy, Settlement, StoreError, content_codec};
+use tokio::sync::{Mutex as AsyncMutex, oneshot};
 
 use crate::claim_candidates::{self, DueCompany, DueLane, Found, Search};
 use crate::claim_limits::{candidates, note_starts};
 use crate::error::Fault;
-use crate::lane::Lane;
+use crate::lane::{Lane, Lanes};
 use crate::row::{get, ids, parsed, push_list};
-use crate::{MysqlStore, outbox, row};
+use crate::{MysqlStore, outbox, row, settle};
 
 /// Rounds of handing out: slots that a company could not fill go to the others.
 const ROUNDS_MAX: u32 = 4;
@@ -91,11 +90,36 @@ impl MysqlStore {
         }
         let lanes = self.claiming.clone();
         let work = Work { request, companies: found.companies, turns };
-        on_its_own(Box::pin(async move {
-            let _turn = turn;
-            lanes.run(&work, |lane, work| Box::pin(claim_batch(lane, work))).await
-        }))
-        .await
+        let (answer, answered) = oneshot::channel();
+        tokio::spawn(async move {
+            let claimed = lanes.run(&work, |lane, work| Box::pin(claim_batch(lane, work))).await;
+            drop(turn);
+            if let Err(Ok(unwanted)) = answer.send(claimed) {
+                // The caller has gone: without this they would wait until their leases run out, and be blamed for it.
+                put_back(&lanes, &unwanted, work.request.now).await;
+            }
+        });
+        answered.await.map_err(|_| StoreError::Broken("a claim panicked".into()))?
+    }
+}
+
+/// As if they had never been claimed. If this fails, their leases run out.
+async fn put_back(lanes: &Lanes, claims: &[Claim], now: Timestamp) {
+    if claims.is_empty() {
+        return;
+    }
+    let reason = "nobody waited for the claim";
+    let settlement = |claim: &Claim| Settlement {
+        guard: claim.guard,
+        by: SettledBy::Worker,
+        verdict: Verdict::PutBack { due_at: now, route: None },
+        events: vec![Event::new(EventKind::Released, now).with("reason", reason)],
+        now,
+    };
+    let settlements: Vec<Settlement> = claims.iter().map(settlement).collect();
+    let put_back = lanes.answer(settlements, |lane, settlements| Box::pin(settle::settle(lane, settlements)));
+    if let Some(Err(error)) = put_back.await.into_iter().find(Result::is_err) {
+        tracing::warn!(%error, emails = claims.len(), "claimed emails could not be put back; their leases run out");
     }
 }
 

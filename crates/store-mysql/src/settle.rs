@@ -149,7 +149,7 @@ struct Changes {
     given_up: BTreeMap<EmailId, (String, Timestamp)>,
 }
 
-async fn settle(
+pub async fn settle(
     lane: &mut Lane,
     settlements: &[Settlement],
 ) -> Result<Vec<Result<Settled, StoreError>>, Fault> {

@@ -1,6 +1,7 @@
 //! Leasing due emails to a worker, fairly and at a cost that does not grow with what is waiting: routes,
 //! companies and priorities with waiting emails are found by hopping through one index, never by walking along it.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use model::{Claim, Event, EventKind, Guard, Move, Status, Timestamp, Verdict};
@@ -8,10 +9,12 @@ use rusqlite::{Connection, OptionalExtension};
 use store::fairness::{Candidate, Fairness, still_hungry};
 use store::starts::{SECOND, Starts};
 use store::{ClaimRequest, Routes, SettledBy, Settlement, StoreError, content_codec};
+use tokio::sync::oneshot;
 
 use crate::SqliteStore;
 use crate::error::from_sqlite;
-use crate::writer::Work;
+use crate::reader::Reader;
+use crate::writer::{Work, Writer};
 use crate::{row, settle};
 
 /// How many companies with due emails one claim divides its slots among: enough to be fair among all that are
@@ -35,12 +38,47 @@ const CONTENT_PAUSE: Duration = Duration::from_secs(1);
 
 impl SqliteStore {
     pub(crate) async fn claim_due(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
-        let fairness = std::sync::Arc::clone(&self.fairness);
+        let claimer = Claimer {
+            writer: self.writer.clone(),
+            reader: self.reader.clone(),
+            fairness: Arc::clone(&self.fairness),
+        };
+        let now = request.now;
+        let (answer, answered) = oneshot::channel();
+        tokio::spawn(async move {
+            let claimed = claimer.claim(request).await;
+            if let Err(Ok(unwanted)) = answer.send(claimed) {
+                // The caller has gone: without this they would wait until their leases run out.
+                let guards: Vec<Guard> = unwanted.iter().map(|claim| claim.guard).collect();
+                let put_back = claimer.put_back(guards, now, Duration::ZERO, "nobody waited for the claim");
+                if let Err(error) = put_back.await {
+                    tracing::warn!(
+                        %error,
+                        emails = unwanted.len(),
+                        "claimed emails could not be put back; their leases run out"
+                    );
+                }
+            }
+        });
+        answered.await.map_err(|_| StoreError::Broken("a claim panicked".into()))?
+    }
+}
+
+/// What a claim needs on a task of its own.
+struct Claimer {
+    writer: Writer,
+    reader: Reader,
+    fairness: Arc<Mutex<Fairness>>,
+}
+
+impl Claimer {
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
+        let fairness = Arc::clone(&self.fairness);
         let now = request.now;
         let claimed = self
             .writer
             .run(move |work| {
-                let mut fairness = fairness.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let mut fairness = fairness.lock().unwrap_or_else(PoisonError::into_inner);
                 claim_batch(work, &mut fairness, &request)
             })
             .await?;
@@ -52,10 +90,24 @@ impl SqliteStore {
             Ok(claims) => Ok(claims),
             Err(error) => {
                 // Nobody holds these leases: without this they would wait until they run out, and be blamed for it.
-                self.writer.run(move |work| put_back(work, &guards, now)).await?;
+                self.put_back(guards, now, CONTENT_PAUSE, "content could not be read").await?;
                 Err(error)
             }
         }
+    }
+
+    /// As if they had never been claimed.
+    async fn put_back(
+        &self,
+        guards: Vec<Guard>,
+        now: Timestamp,
+        pause: Duration,
+        reason: &'static str,
+    ) -> Result<(), StoreError> {
+        if guards.is_empty() {
+            return Ok(());
+        }
+        self.writer.run(move |work| put_back(work, &guards, now, pause, reason)).await
     }
 }
 
@@ -433,10 +485,16 @@ fn note_starts(connection: &Connection, company: &str, now: Timestamp, count: u3
     Ok(())
 }
 
-fn put_back(work: &mut Work<'_>, guards: &[Guard], now: Timestamp) -> Result<(), StoreError> {
+fn put_back(
+    work: &mut Work<'_>,
+    guards: &[Guard],
+    now: Timestamp,
+    pause: Duration,
+    reason: &str,
+) -> Result<(), StoreError> {
     for &guard in guards {
-        let events = vec![Event::new(EventKind::Released, now).with("reason", "content could not be read")];
-        let verdict = Verdict::PutBack { due_at: now.plus(CONTENT_PAUSE), route: None };
+        let events = vec![Event::new(EventKind::Released, now).with("reason", reason)];
+        let verdict = Verdict::PutBack { due_at: now.plus(pause), route: None };
         settle::settle(work, &Settlement { guard, by: SettledBy::Worker, verdict, events, now })?;
     }
     Ok(())

@@ -8,7 +8,6 @@ use store::{Outbox as _, StoreError};
 use testkit::{START, an_email_at, at_secs};
 
 use super::*;
-use crate::lane::Lanes;
 use crate::schema::Server;
 use crate::support::{Fixture, fresh};
 

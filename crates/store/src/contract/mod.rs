@@ -163,6 +163,7 @@ macro_rules! store_contract {
                 unfinished_starts_are_counted,
                 a_finished_start_ends_the_count,
                 comings_and_goings_disturb_nobody,
+                a_claim_nobody_waits_for_is_put_back,
             ] racing []
             hold [
                 the_held_is_never_claimed,
