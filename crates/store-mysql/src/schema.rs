@@ -13,6 +13,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0002_routes.sql"),
     include_str!("../migrations/0003_feedback.sql"),
     include_str!("../migrations/0004_search.sql"),
+    include_str!("../migrations/0005_entities.sql"),
 ];
 
 /// "Duplicate column name", "duplicate key name": somebody who was killed before writing the migration's number has

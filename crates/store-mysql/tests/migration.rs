@@ -12,13 +12,14 @@ use store_mysql::MysqlStore;
 use support::{Database, is_mariadb, run};
 use testkit::{START, an_email, at_secs};
 
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 5] = [
     include_str!("../migrations/0001_init.sql"),
     include_str!("../migrations/0002_routes.sql"),
     include_str!("../migrations/0003_feedback.sql"),
     include_str!("../migrations/0004_search.sql"),
+    include_str!("../migrations/0005_entities.sql"),
 ];
-const ALL: [u32; MIGRATIONS.len()] = [1, 2, 3, 4];
+const ALL: [u32; MIGRATIONS.len()] = [1, 2, 3, 4, 5];
 
 async fn versions(connection: &mut MySqlConnection) -> Vec<u32> {
     let rows =
