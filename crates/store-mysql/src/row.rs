@@ -1,6 +1,6 @@
 //! Rows of the outbox as the shared record, the values that go into them, and the few statements that verbs share.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDateTime, Utc};
 use model::company::KeyMode;
 use model::email::LastFailure;
 use model::{EmailId, Event, Status, Timestamp};
@@ -102,10 +102,21 @@ fn last_failure(row: &MySqlRow) -> Result<Option<LastFailure>, StoreError> {
     }))
 }
 
-/// The moment as the database keeps it; its calendar ends where ours does, with the year 9999.
+/// What a TIMESTAMP can be, in milliseconds: from the second second of 1970 to January 2038.
+const TIMESTAMPS: (i64, i64) = (1_000, 2_147_483_647_999);
+
+/// The moment as the database keeps it. One beyond its calendar, of a clock that went wrong, is the end of that: a time
+/// that is off is better than an email that is refused.
 pub fn at(moment: Timestamp) -> DateTime<Utc> {
+    let (first, last) = TIMESTAMPS;
+    DateTime::from_timestamp_millis(moment.millis().clamp(first, last)).unwrap_or_default()
+}
+
+/// The same for what may be far in the future: a DATETIME ends where our calendar does, with the year 9999. It is handed
+/// over as what it is, since MariaDB makes NULL of a later TIMESTAMP.
+pub fn until(moment: Timestamp) -> NaiveDateTime {
     let within = moment.millis().clamp(0, Timestamp::NEVER.millis());
-    DateTime::from_timestamp_millis(within).unwrap_or_default()
+    DateTime::from_timestamp_millis(within).unwrap_or_default().naive_utc()
 }
 
 pub fn ids(emails: &[EmailId]) -> Vec<String> {
