@@ -76,6 +76,19 @@ struct Work {
     turns: Arc<Turns>,
 }
 
+impl Work {
+    async fn run(&self, lanes: &Lanes) -> Result<Vec<Claim>, StoreError> {
+        let claimed = lanes.run(self, |lane, work| Box::pin(claim_batch(lane, work))).await;
+        let mut fairness = self.turns.fairness();
+        if claimed.is_ok() {
+            fairness.keep();
+        } else {
+            fairness.undo();
+        }
+        claimed
+    }
+}
+
 impl MysqlStore {
     pub(crate) async fn claim_due(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
         let turns = Arc::clone(&self.turns);
@@ -92,7 +105,7 @@ impl MysqlStore {
         let work = Work { request, companies: found.companies, turns };
         let (answer, answered) = oneshot::channel();
         tokio::spawn(async move {
-            let claimed = lanes.run(&work, |lane, work| Box::pin(claim_batch(lane, work))).await;
+            let claimed = work.run(&lanes).await;
             drop(turn);
             if let Err(Ok(unwanted)) = answer.send(claimed) {
                 // The caller has gone: without this they would wait until their leases run out, and be blamed for it.
@@ -124,6 +137,12 @@ async fn put_back(lanes: &Lanes, claims: &[Claim], now: Timestamp) {
 }
 
 async fn claim_batch(lane: &mut Lane, work: &Work) -> Result<Vec<Claim>, Fault> {
+    {
+        // Of a try that collided nothing was given.
+        let mut fairness = work.turns.fairness();
+        fairness.undo();
+        fairness.begin();
+    }
     let (mut candidates, rates) = candidates(&mut lane.connection, &work.companies, &work.request).await?;
     let mut batch = Batch::new(&work.request, &work.companies);
     for _ in 0..ROUNDS_MAX {

@@ -71,6 +71,11 @@ impl Claimer {
                 Turn { request: request.clone(), fairness: Mutex::new(std::mem::take(&mut *fairness)) };
             let claims = self.lanes.run(&turn, |lane, turn| Box::pin(claim_batch(lane, turn))).await;
             *fairness = turn.fairness.into_inner();
+            if claims.is_ok() {
+                fairness.keep();
+            } else {
+                fairness.undo();
+            }
             claims?
         };
         if claims.is_empty() {
@@ -124,6 +129,9 @@ struct Turn {
 
 async fn claim_batch(lane: &mut Lane, turn: &Turn) -> Result<Vec<Claim>, Fault> {
     let mut fairness = turn.fairness.lock().await;
+    // Of a try that collided nothing was given.
+    fairness.undo();
+    fairness.begin();
     let request = &turn.request;
     let (mut candidates, is_locked) = find_candidates(&mut lane.connection, &mut fairness, request).await?;
     let mut batch = Batch { request, claims: Vec::new(), size_bytes: 0, expired: 0 };

@@ -1,7 +1,6 @@
 //! Leasing due emails to a worker, fairly and at a cost that does not grow with what is waiting: routes,
 //! companies and priorities with waiting emails are found by hopping through one index, never by walking along it.
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use model::{Claim, Event, EventKind, Guard, Move, Status, Timestamp, Verdict};
@@ -38,11 +37,7 @@ const CONTENT_PAUSE: Duration = Duration::from_secs(1);
 
 impl SqliteStore {
     pub(crate) async fn claim_due(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
-        let claimer = Claimer {
-            writer: self.writer.clone(),
-            reader: self.reader.clone(),
-            fairness: Arc::clone(&self.fairness),
-        };
+        let claimer = Claimer { writer: self.writer.clone(), reader: self.reader.clone() };
         let now = request.now;
         let (answer, answered) = oneshot::channel();
         tokio::spawn(async move {
@@ -68,20 +63,12 @@ impl SqliteStore {
 struct Claimer {
     writer: Writer,
     reader: Reader,
-    fairness: Arc<Mutex<Fairness>>,
 }
 
 impl Claimer {
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
-        let fairness = Arc::clone(&self.fairness);
         let now = request.now;
-        let claimed = self
-            .writer
-            .run(move |work| {
-                let mut fairness = fairness.lock().unwrap_or_else(PoisonError::into_inner);
-                claim_batch(work, &mut fairness, &request)
-            })
-            .await?;
+        let claimed = self.writer.run(move |work| claim_batch(work, &request)).await?;
         if claimed.is_empty() {
             return Ok(Vec::new());
         }
@@ -111,23 +98,19 @@ impl Claimer {
     }
 }
 
-fn claim_batch(
-    work: &mut Work<'_>,
-    fairness: &mut Fairness,
-    request: &ClaimRequest,
-) -> Result<Vec<(i64, Claim)>, StoreError> {
-    let mut candidates = find_candidates(work.connection, fairness, request)?;
+pub fn claim_batch(work: &mut Work<'_>, request: &ClaimRequest) -> Result<Vec<(i64, Claim)>, StoreError> {
+    let mut candidates = find_candidates(work.connection, work.fairness, request)?;
     let mut batch = Batch { request, claimed: Vec::new(), size_bytes: 0, expired: 0 };
     for _ in 0..ROUNDS_MAX {
         if candidates.is_empty() || batch.is_full() {
             break;
         }
-        let shares = fairness.share(&candidates, batch.free_slots());
+        let shares = work.fairness.share(&candidates, batch.free_slots());
         let mut given = Vec::with_capacity(shares.len());
         for (candidate, &share) in candidates.iter().zip(&shares) {
             given.push(batch.claim_of_company(work, candidate, share)?);
         }
-        fairness.given(&candidates, &given);
+        work.fairness.given(&candidates, &given);
         candidates = still_hungry(candidates, &shares, &given);
     }
     for (company, count) in batch.started_by_company() {

@@ -29,10 +29,8 @@ mod upkeep;
 mod writer;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
 use store::StoreError;
-use store::fairness::Fairness;
 
 use crate::owners::Owners;
 use crate::reader::Reader;
@@ -43,7 +41,6 @@ pub struct SqliteStore {
     writer: Writer,
     reader: Reader,
     owners: Owners,
-    fairness: Arc<Mutex<Fairness>>,
 }
 
 impl SqliteStore {
@@ -72,6 +69,6 @@ impl SqliteStore {
     }
 
     fn of(writer: Writer, reader: Reader, owners: Owners) -> Self {
-        Self { writer, reader, owners, fairness: Arc::default() }
+        Self { writer, reader, owners }
     }
 }

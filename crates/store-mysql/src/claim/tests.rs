@@ -53,7 +53,7 @@ impl Counted {
             .await?;
         self.turns.remember(&found);
         let work = Work { request, companies: found.companies, turns: Arc::clone(&self.turns) };
-        self.lanes.run(&work, |lane, work| Box::pin(claim_batch(lane, work))).await
+        work.run(&self.lanes).await
     }
 
     /// Rows and index entries read so far.
