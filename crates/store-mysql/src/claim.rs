@@ -11,8 +11,9 @@ use sqlx::{MySql, MySqlConnection, QueryBuilder};
 use store::change::moved;
 use store::fairness::{Candidate, Fairness, still_hungry};
 use store::record::Record;
+use store::task::{Unwanted, handed_over};
 use store::{ClaimRequest, SettledBy, Settlement, StoreError, content_codec};
-use tokio::sync::{Mutex as AsyncMutex, oneshot};
+use tokio::sync::Mutex as AsyncMutex;
 
 use crate::claim_candidates::{self, DueCompany, DueLane, Found, Search};
 use crate::claim_limits::{candidates, note_starts};
@@ -103,16 +104,15 @@ impl MysqlStore {
         }
         let lanes = self.claiming.clone();
         let work = Work { request, companies: found.companies, turns };
-        let (answer, answered) = oneshot::channel();
-        tokio::spawn(async move {
-            let claimed = work.run(&lanes).await;
-            drop(turn);
-            if let Err(Ok(unwanted)) = answer.send(claimed) {
-                // The caller has gone: without this they would wait until their leases run out, and be blamed for it.
-                put_back(&lanes, &unwanted, work.request.now).await;
-            }
-        });
-        answered.await.map_err(|_| StoreError::Broken("a claim panicked".into()))?
+        let (other, now) = (lanes.clone(), work.request.now);
+        // A caller may go: without this its emails would wait until their leases run out, and be blamed for it.
+        let put_back: Unwanted<Vec<Claim>> =
+            Box::new(move |claims| Box::pin(async move { put_back(&other, &claims, now).await }));
+        let claim = async move {
+            let _turn = turn;
+            work.run(&lanes).await
+        };
+        handed_over(Box::pin(claim), put_back).await
     }
 }
 

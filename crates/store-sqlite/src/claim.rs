@@ -7,8 +7,8 @@ use model::{Claim, Event, EventKind, Guard, Move, Status, Timestamp, Verdict};
 use rusqlite::{Connection, OptionalExtension};
 use store::fairness::{Candidate, Fairness, still_hungry};
 use store::starts::{SECOND, Starts};
+use store::task::{Unwanted, handed_over};
 use store::{ClaimRequest, Routes, SettledBy, Settlement, StoreError, content_codec};
-use tokio::sync::oneshot;
 
 use crate::SqliteStore;
 use crate::error::from_sqlite;
@@ -38,28 +38,16 @@ const CONTENT_PAUSE: Duration = Duration::from_secs(1);
 impl SqliteStore {
     pub(crate) async fn claim_due(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
         let claimer = Claimer { writer: self.writer.clone(), reader: self.reader.clone() };
-        let now = request.now;
-        let (answer, answered) = oneshot::channel();
-        tokio::spawn(async move {
-            let claimed = claimer.claim(request).await;
-            if let Err(Ok(unwanted)) = answer.send(claimed) {
-                // The caller has gone: without this they would wait until their leases run out.
-                let guards: Vec<Guard> = unwanted.iter().map(|claim| claim.guard).collect();
-                let put_back = claimer.put_back(guards, now, Duration::ZERO, "nobody waited for the claim");
-                if let Err(error) = put_back.await {
-                    tracing::warn!(
-                        %error,
-                        emails = unwanted.len(),
-                        "claimed emails could not be put back; their leases run out"
-                    );
-                }
-            }
-        });
-        answered.await.map_err(|_| StoreError::Broken("a claim panicked".into()))?
+        let (other, now) = (claimer.clone(), request.now);
+        // A caller may go: without this its emails would wait until their leases run out.
+        let put_back: Unwanted<Vec<Claim>> =
+            Box::new(move |claims| Box::pin(async move { other.give_up(&claims, now).await }));
+        handed_over(Box::pin(async move { claimer.claim(request).await }), put_back).await
     }
 }
 
 /// What a claim needs on a task of its own.
+#[derive(Clone)]
 struct Claimer {
     writer: Writer,
     reader: Reader,
@@ -80,6 +68,15 @@ impl Claimer {
                 self.put_back(guards, now, CONTENT_PAUSE, "content could not be read").await?;
                 Err(error)
             }
+        }
+    }
+
+    /// Nobody waited for them. If this fails, their leases run out.
+    async fn give_up(&self, claims: &[Claim], now: Timestamp) {
+        let guards = claims.iter().map(|claim| claim.guard).collect();
+        let put_back = self.put_back(guards, now, Duration::ZERO, "nobody waited for the claim");
+        if let Err(error) = put_back.await {
+            tracing::warn!(%error, emails = claims.len(), "claimed emails could not be put back; their leases run out");
         }
     }
 
