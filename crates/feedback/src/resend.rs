@@ -26,6 +26,7 @@ pub fn read(id: &str, body: &[u8], now: Timestamp) -> Result<Option<Report>, Unr
         kind,
         at: facts::moment(&[text(data, "/click/timestamp"), text(&event, "/created_at")], now),
         email: facts::email_id(data.get("tags"), data.get("headers")),
+        provider_kind: "resend".into(),
         provider_message_id: facts::provider_message_id(text(data, "/email_id")),
         recipients: Vec::new(),
         metadata: notes.into_map(),

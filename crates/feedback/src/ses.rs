@@ -46,6 +46,7 @@ pub fn read(id: &str, message: &str, now: Timestamp) -> Result<Option<Report>, U
         kind: spoken,
         at: facts::moment(&at, now),
         email: facts::email_id(mail.get("tags"), mail.get("headers")),
+        provider_kind: "ses".into(),
         provider_message_id: facts::provider_message_id(text(mail, "/messageId")),
         recipients,
         metadata: notes.into_map(),

@@ -295,7 +295,8 @@ async fn send(provider: &dyn Provider, name: String, outgoing: &Outgoing) -> End
     let answer = tokio::time::timeout(SEND_CAP, provider.send(outgoing)).await;
     match answer.unwrap_or_else(|_| Err(provider_hangs())) {
         Ok(Receipt { message_id }) => {
-            Ending::Sent { provider: name, message_id, duration_ms: millis(called.elapsed()) }
+            let (provider_kind, duration_ms) = (provider.kind(), millis(called.elapsed()));
+            Ending::Sent { provider: name, provider_kind, message_id, duration_ms }
         }
         Err(error) => Ending::NotSent(error),
     }

@@ -67,6 +67,7 @@ impl From<&LostLease> for Facts {
 pub enum Ending {
     Sent {
         provider: String,
+        provider_kind: &'static str,
         message_id: Option<String>,
         duration_ms: u64,
     },
@@ -145,7 +146,9 @@ impl Treatment {
 pub fn conclude(facts: Facts, ending: Ending, rules: &Rules<'_>) -> (Verdict, Vec<Event>) {
     let case = Case { facts, rules, events: Vec::new() };
     match ending {
-        Ending::Sent { provider, message_id, duration_ms } => case.sent(provider, message_id, duration_ms),
+        Ending::Sent { provider, provider_kind, message_id, duration_ms } => {
+            case.sent(provider, provider_kind, message_id, duration_ms)
+        }
         Ending::NotSent(error) => match error.taken {
             Taken::No => case.not_sent(failure_of(error)),
             Taken::Unknown => case.unknown(failure_of(error)),
@@ -181,13 +184,19 @@ struct Case<'a> {
 type Conclusion = (Verdict, Vec<Event>);
 
 impl Case<'_> {
-    fn sent(self, provider: String, message_id: Option<String>, duration_ms: u64) -> Conclusion {
+    fn sent(
+        self,
+        provider: String,
+        provider_kind: &'static str,
+        message_id: Option<String>,
+        duration_ms: u64,
+    ) -> Conclusion {
         let event = self
             .event(EventKind::Sent)
             .with("providerMessageId", message_id.clone())
             .with("provider", provider.clone())
             .with("durationMs", duration_ms);
-        self.note(event).end(Verdict::Sent { provider, message_id, duration_ms })
+        self.note(event).end(Verdict::Sent { provider, provider_kind, message_id, duration_ms })
     }
 
     /// The provider surely did not take it: the category and the policy decide.

@@ -29,11 +29,13 @@ pub async fn play(
     id: String,
 ) -> Result<Reported, StoreError> {
     let now = gateway.clock.now();
+    let provider_kind = gateway.providers.get(provider).map(|provider| provider.kind().to_owned());
     let report = Report {
         id,
         kind,
         at: now,
         email: Some(email),
+        provider_kind: provider_kind.unwrap_or_default(),
         provider_message_id: None,
         recipients: Vec::new(),
         metadata: words(kind),

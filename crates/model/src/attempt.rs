@@ -90,8 +90,8 @@ pub struct Failure {
 /// How an attempt ended, as the store is to record it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The provider took it.
-    Sent { provider: String, message_id: Option<String>, duration_ms: u64 },
+    /// The provider took it. Its kind says whose id that is: operators look for those of SES in a column of their own.
+    Sent { provider: String, provider_kind: &'static str, message_id: Option<String>, duration_ms: u64 },
     /// It is due again later. `outcome_unknown` when the provider may have taken it after all.
     Retry { due_at: Timestamp, failure: Failure, outcome_unknown: bool },
     /// The provider may have taken it and a second copy must not be risked: it waits for a person or a report.

@@ -185,6 +185,8 @@ pub struct Email {
     /// The provider of the last attempt.
     pub provider: Option<String>,
     pub provider_message_id: Option<String>,
+    /// The same, when the provider is SES.
+    pub ses_message_id: Option<String>,
     pub last_failure: Option<LastFailure>,
     /// Some attempt ended without our knowing whether the provider took it.
     pub outcome_unknown: bool,

@@ -17,6 +17,8 @@ pub struct Report {
     pub at: Timestamp,
     /// Our id, where the report carries it.
     pub email: Option<EmailId>,
+    /// What kind of provider reports (`ses`, `resend`).
+    pub provider_kind: String,
     /// The provider's id of the email.
     pub provider_message_id: Option<String>,
     /// Whom it is about. None named: the one recipient there is, or nobody in particular where there are several.

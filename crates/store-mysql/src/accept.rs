@@ -13,7 +13,7 @@ use crate::error::Fault;
 use crate::keys::Guards;
 use crate::lane::{Lane, Lanes};
 use crate::people::People;
-use crate::row::{self, at, portion_size, portions};
+use crate::row::{self, at, portion_size, portions, until};
 
 /// Two, so that one group is sent while another waits for the disk; more only make the groups smaller.
 /// As many callers wait as a few seconds' work.
@@ -175,7 +175,7 @@ async fn insert_rows(
         row.push_bind(email.id.to_string())
             .push_bind(email.company.to_string())
             .push_bind(email.status.as_str());
-        row.push_bind(email.priority).push_bind(at(email.expires_at)).push_bind(email.mode.as_str());
+        row.push_bind(email.priority).push_bind(until(email.expires_at)).push_bind(email.mode.as_str());
         row.push_bind(email.envelope.to.expose()).push_bind(email.envelope.subject.expose());
         row.push_bind(at(email.created_at))
             .push_bind(at(email.created_at))

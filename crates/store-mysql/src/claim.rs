@@ -6,21 +6,21 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use model::{Claim, EmailId, Event, EventKind, Move, Status, Timestamp};
+use model::{Claim, EmailId, Event, EventKind, Move, Status, Timestamp, Verdict};
 use sqlx::{MySql, MySqlConnection, QueryBuilder};
 use store::change::moved;
 use store::fairness::{Candidate, Fairness, still_hungry};
 use store::record::Record;
-use store::task::on_its_own;
-use store::{ClaimRequest, StoreError, content_codec};
+use store::task::{Unwanted, handed_over};
+use store::{ClaimRequest, SettledBy, Settlement, StoreError, content_codec};
 use tokio::sync::Mutex as AsyncMutex;
 
 use crate::claim_candidates::{self, DueCompany, DueLane, Found, Search};
 use crate::claim_limits::{candidates, note_starts};
 use crate::error::Fault;
-use crate::lane::Lane;
+use crate::lane::{Lane, Lanes};
 use crate::row::{get, ids, parsed, push_list};
-use crate::{MysqlStore, outbox, row};
+use crate::{MysqlStore, outbox, row, settle};
 
 /// Rounds of handing out: slots that a company could not fill go to the others.
 const ROUNDS_MAX: u32 = 4;
@@ -77,6 +77,19 @@ struct Work {
     turns: Arc<Turns>,
 }
 
+impl Work {
+    async fn run(&self, lanes: &Lanes) -> Result<Vec<Claim>, StoreError> {
+        let claimed = lanes.run(self, |lane, work| Box::pin(claim_batch(lane, work))).await;
+        let mut fairness = self.turns.fairness();
+        if claimed.is_ok() {
+            fairness.keep();
+        } else {
+            fairness.undo();
+        }
+        claimed
+    }
+}
+
 impl MysqlStore {
     pub(crate) async fn claim_due(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
         let turns = Arc::clone(&self.turns);
@@ -91,15 +104,45 @@ impl MysqlStore {
         }
         let lanes = self.claiming.clone();
         let work = Work { request, companies: found.companies, turns };
-        on_its_own(Box::pin(async move {
+        let (other, now) = (lanes.clone(), work.request.now);
+        // A caller may go: without this its emails would wait until their leases run out, and be blamed for it.
+        let put_back: Unwanted<Vec<Claim>> =
+            Box::new(move |claims| Box::pin(async move { put_back(&other, &claims, now).await }));
+        let claim = async move {
             let _turn = turn;
-            lanes.run(&work, |lane, work| Box::pin(claim_batch(lane, work))).await
-        }))
-        .await
+            work.run(&lanes).await
+        };
+        handed_over(Box::pin(claim), put_back).await
+    }
+}
+
+/// As if they had never been claimed. If this fails, their leases run out.
+async fn put_back(lanes: &Lanes, claims: &[Claim], now: Timestamp) {
+    if claims.is_empty() {
+        return;
+    }
+    let reason = "nobody waited for the claim";
+    let settlement = |claim: &Claim| Settlement {
+        guard: claim.guard,
+        by: SettledBy::Worker,
+        verdict: Verdict::PutBack { due_at: now, route: None },
+        events: vec![Event::new(EventKind::Released, now).with("reason", reason)],
+        now,
+    };
+    let settlements: Vec<Settlement> = claims.iter().map(settlement).collect();
+    let put_back = lanes.answer(settlements, |lane, settlements| Box::pin(settle::settle(lane, settlements)));
+    if let Some(Err(error)) = put_back.await.into_iter().find(Result::is_err) {
+        tracing::warn!(%error, emails = claims.len(), "claimed emails could not be put back; their leases run out");
     }
 }
 
 async fn claim_batch(lane: &mut Lane, work: &Work) -> Result<Vec<Claim>, Fault> {
+    {
+        // Of a try that collided nothing was given.
+        let mut fairness = work.turns.fairness();
+        fairness.undo();
+        fairness.begin();
+    }
     let (mut candidates, rates) = candidates(&mut lane.connection, &work.companies, &work.request).await?;
     let mut batch = Batch::new(&work.request, &work.companies);
     for _ in 0..ROUNDS_MAX {

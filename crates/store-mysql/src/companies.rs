@@ -9,7 +9,7 @@ use store::{Companies, StoreError, settings_codec};
 
 use crate::MysqlStore;
 use crate::error::Fault;
-use crate::row::{at, get, moment, optional_moment, parsed};
+use crate::row::{at, get, moment, optional_moment, parsed, until};
 
 const INSERT_COMPANY: &str =
     "INSERT INTO companies (id, name, settings, weight, concurrency_max, rate_per_sec, created_at, disabled_at)
@@ -183,7 +183,7 @@ async fn add_key(connection: &mut MySqlConnection, key: &ApiKey) -> Result<bool,
     .bind(&key.hash[..])
     .bind(&key.prefix)
     .bind(at(key.created_at))
-    .bind(key.expires_at.map(at))
+    .bind(key.expires_at.map(until))
     .bind(key.revoked_at.map(at))
     .bind(key.last_used_at.map(at))
     .execute(connection)

@@ -12,7 +12,7 @@ use crate::accept::{self, Waiting};
 use crate::error::Fault;
 use crate::lane::Lane;
 use crate::lookup::{before, page_of};
-use crate::row::{self, at, get, ids, parsed, push_list};
+use crate::row::{self, at, get, ids, parsed, push_list, until};
 
 #[async_trait]
 impl DeadLetters for MysqlStore {
@@ -200,7 +200,7 @@ async fn put_back(lane: &mut Lane, replayed: &[Replayed], now: Timestamp) -> Res
         )
         .bind(to.as_str())
         .bind(row::trouble(to))
-        .bind(at(email.waiting.expires_at))
+        .bind(until(email.waiting.expires_at))
         .bind(at(now))
         .bind(&email.waiting.id)
         .execute(&mut *connection)

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use model::{Address, CompanyId, EmailId, Report, Status, Timestamp};
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, MySql, MySqlConnection, QueryBuilder};
+use store::change::ses_message_id;
 use store::consequence::{Consequence, failure_code, outranks, subject_of};
 use store::feedback::REMATCH_FOR;
 use store::group::{Group, GroupSize};
@@ -36,9 +37,11 @@ const KEEP: &str =
     "INSERT INTO reports (id, provider, email_id, received_at, unmatched_since, report, payload)
      VALUES (?, ?, ?, ?, ?, ?, ?)";
 
-/// What is known only from the report is filled in; nobody works on the email any more.
+/// What is known only from the report is filled in; nobody works on the email any more. MySQL assigns from left to right,
+/// so what depends on a column stands before it.
 const MOVE: &str = "UPDATE email_outbox
      SET status = ?, trouble = ?, version = version + 1, at_provider = FALSE, unfinished_starts = 0, updated_at = ?,
+         ses_message_id = IF(provider_message_id IS NULL, ?, ses_message_id),
          provider_message_id = COALESCE(provider_message_id, ?), sent_at = COALESCE(sent_at, ?),
          delivered_at = COALESCE(delivered_at, ?), failed_at = COALESCE(?, failed_at), dead_at = ?,
          last_failure_code = COALESCE(?, last_failure_code),
@@ -252,6 +255,7 @@ async fn move_email(
         .bind(to.as_str())
         .bind(row::trouble(to))
         .bind(at(now))
+        .bind(ses_message_id(&report.provider_kind, report.provider_message_id.as_deref()))
         .bind(&report.provider_message_id)
         .bind(happened(to != Status::Failed))
         .bind(happened(to == Status::Delivered))
@@ -273,8 +277,12 @@ async fn fill_in(connection: &mut MySqlConnection, report: &Report, record: &Rec
     if record.provider_message_id.is_none()
         && let Some(message_id) = &report.provider_message_id
     {
-        let sql = "UPDATE email_outbox SET provider_message_id = ? WHERE id = ?";
-        sqlx::query(sql).bind(message_id).bind(record.id.to_string()).execute(connection).await?;
+        sqlx::query("UPDATE email_outbox SET provider_message_id = ?, ses_message_id = ? WHERE id = ?")
+            .bind(message_id)
+            .bind(ses_message_id(&report.provider_kind, Some(message_id)))
+            .bind(record.id.to_string())
+            .execute(connection)
+            .await?;
     }
     Ok(())
 }

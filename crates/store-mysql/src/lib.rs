@@ -194,6 +194,9 @@ fn named(config: &MysqlConfig, error: StoreError) -> StoreError {
     }
 }
 
+#[cfg(test)]
+mod reads;
+
 /// The tests' databases, for those that look at the statements themselves.
 #[cfg(test)]
 #[path = "../tests/support/mod.rs"]

@@ -212,9 +212,8 @@ impl Query {
         }
     }
 
-    /// What each row is tested for; all filters, since testing again what drives costs nothing. `false` when there is
-    /// nothing to test besides.
-    fn push_tests(&self, sql: &mut QueryBuilder<MySql>) -> bool {
+    /// What each row is tested for; all filters, since testing again what drives costs nothing. Gives back how many.
+    fn push_tests(&self, sql: &mut QueryBuilder<MySql>) -> u32 {
         let filter = &self.filter;
         let mut tests = Tests { sql, count: 0 };
         tests.equal("o.external_id", filter.external_id.as_deref());
@@ -239,7 +238,7 @@ impl Query {
             }
             tests.sql.push(")");
         }
-        tests.count > 0
+        tests.count
     }
 
     async fn page(&self, connection: &mut MySqlConnection) -> Result<Page<Email>, Fault> {
@@ -260,10 +259,11 @@ impl Query {
         Ok(Page { items, next: next.or(end.map(Cursor)) })
     }
 
-    /// Where the look has to stop, if there are more rows than one page may cost. Without anything to test every row
-    /// matches, and the page's own limit stops it.
+    /// Where the look has to stop, if there are more rows than one page may cost. Where nothing is tested but what the
+    /// index was asked for, every row matches, and the page's own limit stops it.
     async fn end_of_look(&self, connection: &mut MySqlConnection) -> Result<Option<String>, Fault> {
-        if !self.push_tests(&mut QueryBuilder::new("")) {
+        let tested_by_index = u32::from(!matches!(self.driving(), Driving::Company));
+        if self.push_tests(&mut QueryBuilder::new("")) == tested_by_index {
             return Ok(None);
         }
         let mut sql = QueryBuilder::<MySql>::new("SELECT o.id");

@@ -1,6 +1,6 @@
 //! Rows of the outbox as the shared record, the values that go into them, and the few statements that verbs share.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDateTime, Utc};
 use model::company::KeyMode;
 use model::email::LastFailure;
 use model::{EmailId, Event, Status, Timestamp};
@@ -17,7 +17,7 @@ use crate::tallies;
 pub const COLUMNS: &str = "o.id, o.company_id, o.status, o.version, o.fence, o.priority, o.expires_at, o.at_provider, \
     o.unfinished_starts, o.outcome_unknown, o.attempts, o.attempts_before, o.mode, o.to_email, o.subject, \
     o.created_at, o.scheduled_at, o.sent_at, o.delivered_at, o.failed_at, o.dead_at, o.route, o.provider, \
-    o.provider_message_id, o.last_failure_code, o.last_failure_category, o.last_failure_reason, o.last_failure_at, \
+    o.provider_message_id, o.ses_message_id, o.last_failure_code, o.last_failure_category, o.last_failure_reason, o.last_failure_at, \
     o.request_id, o.external_id, o.entity_id, o.recipient_id, o.size_bytes, o.detail";
 
 /// How many rows one statement writes: far below the 65,535 values that a statement may have. A power of two.
@@ -77,6 +77,7 @@ pub fn record(row: &MySqlRow) -> Result<Record, StoreError> {
         route: get(row, "route")?,
         provider: get(row, "provider")?,
         provider_message_id: get(row, "provider_message_id")?,
+        ses_message_id: get(row, "ses_message_id")?,
         last_failure: last_failure(row)?,
         request_id: get(row, "request_id")?,
         external_id: get(row, "external_id")?,
@@ -101,10 +102,21 @@ fn last_failure(row: &MySqlRow) -> Result<Option<LastFailure>, StoreError> {
     }))
 }
 
-/// The moment as the database keeps it; its calendar ends where ours does, with the year 9999.
+/// What a TIMESTAMP can be, in milliseconds: from the second second of 1970 to January 2038.
+const TIMESTAMPS: (i64, i64) = (1_000, 2_147_483_647_999);
+
+/// The moment as the database keeps it. One beyond its calendar, of a clock that went wrong, is the end of that: a time
+/// that is off is better than an email that is refused.
 pub fn at(moment: Timestamp) -> DateTime<Utc> {
+    let (first, last) = TIMESTAMPS;
+    DateTime::from_timestamp_millis(moment.millis().clamp(first, last)).unwrap_or_default()
+}
+
+/// The same for what may be far in the future: a DATETIME ends where our calendar does, with the year 9999. It is handed
+/// over as what it is, since MariaDB makes NULL of a later TIMESTAMP.
+pub fn until(moment: Timestamp) -> NaiveDateTime {
     let within = moment.millis().clamp(0, Timestamp::NEVER.millis());
-    DateTime::from_timestamp_millis(within).unwrap_or_default()
+    DateTime::from_timestamp_millis(within).unwrap_or_default().naive_utc()
 }
 
 pub fn ids(emails: &[EmailId]) -> Vec<String> {

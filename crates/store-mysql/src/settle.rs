@@ -149,7 +149,7 @@ struct Changes {
     given_up: BTreeMap<EmailId, (String, Timestamp)>,
 }
 
-async fn settle(
+pub async fn settle(
     lane: &mut Lane,
     settlements: &[Settlement],
 ) -> Result<Vec<Result<Settled, StoreError>>, Fault> {
@@ -230,6 +230,7 @@ impl Changes {
             route: route.to_owned(),
             provider: change.provider.map(str::to_owned),
             provider_message_id: change.provider_message_id.map(str::to_owned),
+            ses_message_id: change.ses_message_id.map(str::to_owned),
             duration_ms: change.duration_ms,
             failure: change.failure.cloned(),
         });
@@ -318,6 +319,7 @@ struct Row {
     route: String,
     provider: Option<String>,
     provider_message_id: Option<String>,
+    ses_message_id: Option<String>,
     duration_ms: Option<u64>,
     failure: Option<Failure>,
 }
@@ -327,8 +329,8 @@ async fn write_settled(connection: &mut MySqlConnection, rows: &[Row]) -> Result
     for rows in portions(rows) {
         let mut sql = QueryBuilder::<MySql>::new(format!(
             "INSERT INTO email_outbox ({UNCHANGED}, id, status, trouble, unfinished_starts, attempts, outcome_unknown,
-                 sent_at, failed_at, dead_at, updated_at, route, provider, provider_message_id, duration_ms,
-                 last_failure_code, last_failure_category, last_failure_reason, last_failure_at) "
+                 sent_at, failed_at, dead_at, updated_at, route, provider, provider_message_id, ses_message_id,
+                 duration_ms, last_failure_code, last_failure_category, last_failure_reason, last_failure_at) "
         ));
         sql.push_values(rows, |mut values, row| {
             let failure = row.failure.as_ref();
@@ -343,7 +345,8 @@ async fn write_settled(connection: &mut MySqlConnection, rows: &[Row]) -> Result
                 .push_bind(row.failed_at.map(at));
             values.push_bind(row.dead_at.map(at)).push_bind(at(row.now));
             values.push_bind(&row.route).push_bind(&row.provider);
-            values.push_bind(&row.provider_message_id).push_bind(row.duration_ms);
+            values.push_bind(&row.provider_message_id).push_bind(&row.ses_message_id);
+            values.push_bind(row.duration_ms);
             values.push_bind(failure.map(|failure| failure.code.as_str()));
             values.push_bind(failure.map(|failure| failure.category.as_str()));
             values.push_bind(failure.map(|failure| &failure.message)).push_bind(failure.map(|_| at(row.now)));
@@ -356,6 +359,7 @@ async fn write_settled(connection: &mut MySqlConnection, rows: &[Row]) -> Result
                  dead_at = VALUES(dead_at), updated_at = VALUES(updated_at), route = VALUES(route),
                  provider = COALESCE(VALUES(provider), provider),
                  provider_message_id = COALESCE(VALUES(provider_message_id), provider_message_id),
+                 ses_message_id = IF(VALUES(provider) IS NULL, ses_message_id, VALUES(ses_message_id)),
                  duration_ms = COALESCE(VALUES(duration_ms), duration_ms),
                  last_failure_code = COALESCE(VALUES(last_failure_code), last_failure_code),
                  last_failure_category = COALESCE(VALUES(last_failure_category), last_failure_category),

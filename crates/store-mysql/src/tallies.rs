@@ -8,7 +8,7 @@ use model::{CompanyId, EmailId, Event, EventKind, KeyMode};
 use sqlx::mysql::MySqlRow;
 use sqlx::{MySql, MySqlConnection, QueryBuilder};
 use store::record::{Record, damaged};
-use store::tallies::{TALLIED, day_of};
+use store::tallies::{ENTITY_ROWS_LOOKED_AT_MAX, TALLIED, day_of};
 use store::{DayTally, EntityRecord, EntityTally, StoreError, Tallies};
 use uuid::Uuid;
 
@@ -29,7 +29,9 @@ const COMPANY_DAYS: &str = "SELECT day, type, CAST(SUM(total) AS UNSIGNED) AS to
      WHERE company_id = ? AND (? IS NULL OR mode = ?) AND day >= ? GROUP BY day, type ORDER BY day, type";
 const ALL_DAYS: &str = "SELECT day, type, CAST(SUM(total) AS UNSIGNED) AS total FROM day_tallies
      WHERE (? IS NULL OR mode = ?) AND day >= ? GROUP BY day, type ORDER BY day, type";
-const ENTITIES: &str = "SELECT entity_id, MAX(day) AS last_day FROM entity_tallies WHERE company_id = ?
+const ENTITIES: &str = "SELECT entity_id, MAX(day) AS last_day
+     FROM (SELECT entity_id, day FROM entity_tallies FORCE INDEX (entity_tallies_by_day)
+           WHERE company_id = ? ORDER BY day DESC LIMIT ?) AS lately
      GROUP BY entity_id ORDER BY last_day DESC, entity_id LIMIT ?";
 
 /// Those under way elsewhere, being written or added up, are left alone.
@@ -113,8 +115,8 @@ impl Tallies for MysqlStore {
     async fn entities(&self, company: CompanyId, limit: u32) -> Result<Vec<EntityRecord>, StoreError> {
         let read = self.read((company, limit), |connection, (company, limit)| {
             Box::pin(async move {
-                let query = sqlx::query(ENTITIES).bind(company.to_string()).bind(limit);
-                let rows = query.fetch_all(connection).await?;
+                let query = sqlx::query(ENTITIES).bind(company.to_string()).bind(ENTITY_ROWS_LOOKED_AT_MAX);
+                let rows = query.bind(limit).fetch_all(connection).await?;
                 let record = |row: &MySqlRow| -> Result<EntityRecord, StoreError> {
                     Ok(EntityRecord { id: get(row, "entity_id")?, last_day: get(row, "last_day")? })
                 };

@@ -258,8 +258,12 @@ async fn a_message_id_without_end_does_no_harm() {
         .map(|n| char::from(b'!' + u8::try_from(n * n % 89).expect("small")))
         .collect::<String>();
     let id = stored(&*store, an_email(company)).await;
-    let verdict =
-        model::Verdict::Sent { provider: "relay".into(), message_id: Some(endless.clone()), duration_ms: 1 };
+    let verdict = model::Verdict::Sent {
+        provider: "relay".into(),
+        provider_kind: "smtp",
+        message_id: Some(endless.clone()),
+        duration_ms: 1,
+    };
     attempted(&*store, verdict, START).await;
     assert_eq!(read(&*store, company, id).await.status, Status::Sent);
     let told = |name: &str, message_id: String| Report {

@@ -4,8 +4,8 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use model::{Claim, EmailId, EventKind, Status, WorkerId};
@@ -165,12 +165,15 @@ async fn callers_that_go_away_leave_nothing_open() {
     let database = Database::new().await;
     let store = Arc::new(database.open().await);
     let company = a_company(&*store, "acme").await;
+    let held: Arc<Mutex<BTreeSet<String>>> = Arc::default();
     for round in 0_u64..60 {
-        let store = Arc::clone(&store);
+        let (store, held) = (Arc::clone(&store), Arc::clone(&held));
         let calling = tokio::spawn(async move {
             let ids = backlog(&*store, company, 1, START).await;
             let worker = WorkerId::new(START);
-            let _ = store.claim(request(worker, START, 10)).await;
+            if let Ok(claims) = store.claim(request(worker, START, 10)).await {
+                held.lock().expect("no panic").extend(claims.iter().map(|claim| claim.id().to_string()));
+            }
             let _ = store.cancel(company, ids[0], START).await;
         });
         tokio::time::sleep(Duration::from_micros(round * 150)).await;
@@ -183,6 +186,8 @@ async fn callers_that_go_away_leave_nothing_open() {
     let open = rows.iter().filter(|row| connections.contains(&row.get("id"))).count();
     assert_eq!(open, 0, "transactions are open");
     assert_is_whole_but_for_cancelled(&database).await;
+    let held = held.lock().expect("no panic").clone();
+    assert_leased_to_those_who_know(&database, &held).await;
     work_goes_on(&store).await;
 }
 
@@ -191,4 +196,21 @@ async fn assert_is_whole_but_for_cancelled(database: &Database) {
                WHERE (q.email_id IS NULL) <> (o.status = 'CANCELLED')";
     let row = sqlx::query(sql).fetch_one(&mut database.connect().await).await.expect("asked");
     assert_eq!(row.get::<i64, _>("wrong"), 0);
+}
+
+/// Whoever got the email from a claim still has it; nobody else's is leased.
+async fn assert_leased_to_those_who_know(database: &Database, held: &BTreeSet<String>) {
+    let sql = "SELECT id AS id FROM email_outbox WHERE status = 'PROCESSING'";
+    let mut connection = database.connect().await;
+    let mut leased = BTreeSet::new();
+    for _ in 0..200 {
+        let rows = sqlx::query(sql).fetch_all(&mut connection).await.expect("asked");
+        leased = rows.iter().map(|row| row.get::<String, _>("id")).collect();
+        if leased.is_subset(held) {
+            return;
+        }
+        // The last ones may be on their way back.
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    panic!("leased to nobody: {:?}", leased.difference(held).collect::<Vec<_>>());
 }

@@ -12,13 +12,15 @@ use store_mysql::MysqlStore;
 use support::{Database, is_mariadb, run};
 use testkit::{START, an_email, at_secs};
 
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("../migrations/0001_init.sql"),
     include_str!("../migrations/0002_routes.sql"),
     include_str!("../migrations/0003_feedback.sql"),
     include_str!("../migrations/0004_search.sql"),
+    include_str!("../migrations/0005_entities.sql"),
+    include_str!("../migrations/0006_times.sql"),
 ];
-const ALL: [u32; MIGRATIONS.len()] = [1, 2, 3, 4];
+const ALL: [u32; MIGRATIONS.len()] = [1, 2, 3, 4, 5, 6];
 
 async fn versions(connection: &mut MySqlConnection) -> Vec<u32> {
     let rows =
@@ -128,7 +130,11 @@ async fn a_migration_killed_in_the_middle_is_finished_by_the_next() {
 }
 
 /// Takes away what the later migrations brought.
-const FIRST_ALONE: [&str; 9] = [
+const FIRST_ALONE: [&str; 11] = [
+    "ALTER TABLE email_outbox MODIFY COLUMN created_at DATETIME(3) NOT NULL, MODIFY COLUMN updated_at DATETIME(3) NOT NULL,
+         MODIFY COLUMN scheduled_at DATETIME(3), MODIFY COLUMN sent_at DATETIME(3), MODIFY COLUMN delivered_at DATETIME(3),
+         MODIFY COLUMN failed_at DATETIME(3), MODIFY COLUMN dead_at DATETIME(3), MODIFY COLUMN last_failure_at DATETIME(3)",
+    "ALTER TABLE events MODIFY COLUMN created_at DATETIME(3) NOT NULL",
     "DROP TABLE reports, recipient_states, suppressions, address_failures, failure_locks, problems, alerts, templates,
          template_names, day_tallies, entity_tallies, entity_recipients, tally_notes",
     "ALTER TABLE companies DROP COLUMN paused_at, DROP COLUMN pause_reason, DROP COLUMN resumed_at",

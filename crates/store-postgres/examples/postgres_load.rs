@@ -120,6 +120,7 @@ async fn send(store: &PostgresStore, guard: Guard) {
     let Begun::Yes(guard) = store.begin(start).await.expect("a begin") else { panic!("lost") };
     let verdict = Verdict::Sent {
         provider: "capture".into(),
+        provider_kind: "smtp",
         message_id: Some(format!("m-{}", guard.id)),
         duration_ms: 3,
     };

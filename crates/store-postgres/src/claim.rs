@@ -13,8 +13,9 @@ use model::{Claim, EmailId, Event, EventKind, Timestamp, Verdict};
 use sqlx::{PgConnection, PgPool, Row as _};
 use store::fairness::{Candidate, Fairness, still_hungry};
 use store::starts::{SECOND, Starts};
+use store::task::{Unwanted, handed_over};
 use store::{ClaimRequest, SettledBy, Settlement, StoreError, content_codec};
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -51,15 +52,14 @@ impl PostgresStore {
             pool: self.pool.clone(),
             fairness: Arc::clone(&self.fairness),
         };
-        let (answer, answered) = oneshot::channel();
-        tokio::spawn(async move {
-            let claimed = claimer.claim(&request).await;
-            if let Err(Ok(unwanted)) = answer.send(claimed) {
-                // The caller has gone: without this they would wait until their leases run out.
-                claimer.put_back(&unwanted, request.now, Duration::ZERO, "nobody waited for the claim").await;
-            }
+        let (other, now) = (claimer.clone(), request.now);
+        // A caller may go: without this its emails would wait until their leases run out.
+        let put_back: Unwanted<Vec<Claim>> = Box::new(move |claims| {
+            Box::pin(async move {
+                other.put_back(&claims, now, Duration::ZERO, "nobody waited for the claim").await;
+            })
         });
-        answered.await.map_err(|_| StoreError::Broken("a claim panicked".into()))?
+        handed_over(Box::pin(async move { claimer.claim(&request).await }), put_back).await
     }
 }
 
@@ -71,6 +71,11 @@ impl Claimer {
                 Turn { request: request.clone(), fairness: Mutex::new(std::mem::take(&mut *fairness)) };
             let claims = self.lanes.run(&turn, |lane, turn| Box::pin(claim_batch(lane, turn))).await;
             *fairness = turn.fairness.into_inner();
+            if claims.is_ok() {
+                fairness.keep();
+            } else {
+                fairness.undo();
+            }
             claims?
         };
         if claims.is_empty() {
@@ -100,6 +105,9 @@ impl Claimer {
 
     /// As if they had never been claimed. If this fails too, their leases run out.
     async fn put_back(&self, claims: &[Claim], now: Timestamp, pause: Duration, reason: &str) {
+        if claims.is_empty() {
+            return;
+        }
         let settlement = |claim: &Claim| Settlement {
             guard: claim.guard,
             by: SettledBy::Worker,
@@ -124,6 +132,9 @@ struct Turn {
 
 async fn claim_batch(lane: &mut Lane, turn: &Turn) -> Result<Vec<Claim>, Fault> {
     let mut fairness = turn.fairness.lock().await;
+    // Of a try that collided nothing was given.
+    fairness.undo();
+    fairness.begin();
     let request = &turn.request;
     let (mut candidates, is_locked) = find_candidates(&mut lane.connection, &mut fairness, request).await?;
     let mut batch = Batch { request, claims: Vec::new(), size_bytes: 0, expired: 0 };

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use model::{Address, CompanyId, EmailId, Report, Status, Timestamp};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, Row as _};
+use store::change::ses_message_id;
 use store::consequence::{Consequence, failure_code, outranks, subject_of};
 use store::feedback::REMATCH_FOR;
 use store::group::{Group, GroupSize};
@@ -72,6 +73,7 @@ const MOVE: &str = "WITH moved AS (
          UPDATE email_outbox
          SET status = $2, trouble = $3, version = version + 1, at_provider = false, unfinished_starts = 0,
              updated_at = $4, provider_message_id = coalesce(provider_message_id, $5),
+             ses_message_id = CASE WHEN provider_message_id IS NULL THEN $11 ELSE ses_message_id END,
              sent_at = CASE WHEN $2 = 'FAILED' THEN sent_at ELSE coalesce(sent_at, $6) END,
              delivered_at = CASE WHEN $2 = 'DELIVERED' THEN coalesce(delivered_at, $6) ELSE delivered_at END,
              failed_at = CASE WHEN $2 = 'FAILED' THEN $6 ELSE failed_at END,
@@ -248,6 +250,7 @@ async fn move_email(
         .bind(failure.map(|(_, category, _)| *category))
         .bind(failure.map(|(_, _, reason)| clean(reason)))
         .bind(record.status.as_str())
+        .bind(ses_message_id(&report.provider_kind, message_id(report).as_deref()))
         .execute(connection)
         .await?;
     Ok(())
@@ -258,9 +261,10 @@ async fn fill_in(connection: &mut PgConnection, report: &Report, record: &Record
     if record.provider_message_id.is_none()
         && let Some(message_id) = message_id(report)
     {
-        sqlx::query("UPDATE email_outbox SET provider_message_id = $2 WHERE id = $1")
+        sqlx::query("UPDATE email_outbox SET provider_message_id = $2, ses_message_id = $3 WHERE id = $1")
             .bind(record.id.uuid())
-            .bind(message_id)
+            .bind(&*message_id)
+            .bind(ses_message_id(&report.provider_kind, Some(&message_id)))
             .execute(connection)
             .await?;
     }

@@ -19,7 +19,7 @@ use crate::error::{Fault, from_sqlx};
 pub const COLUMNS: &str = "o.id, o.company_id, o.status, o.version, o.fence, o.priority, o.expires_at, o.at_provider, \
     o.unfinished_starts, o.outcome_unknown, o.attempts, o.attempts_before, o.mode, o.to_email, o.subject, \
     o.created_at, o.scheduled_at, o.sent_at, o.delivered_at, o.failed_at, o.dead_at, o.route, o.provider, \
-    o.provider_message_id, o.last_failure_code, o.last_failure_category, o.last_failure_reason, o.last_failure_at, \
+    o.provider_message_id, o.ses_message_id, o.last_failure_code, o.last_failure_category, o.last_failure_reason, o.last_failure_at, \
     o.request_id, o.external_id, o.entity_id, o.recipient_id, o.size_bytes, o.detail";
 
 pub fn get<'r, T: Decode<'r, Postgres> + Type<Postgres>>(
@@ -90,6 +90,7 @@ pub fn record(row: &PgRow) -> Result<Record, StoreError> {
         route: get(row, "route")?,
         provider: get(row, "provider")?,
         provider_message_id: get(row, "provider_message_id")?,
+        ses_message_id: get(row, "ses_message_id")?,
         last_failure: last_failure(row)?,
         request_id: get(row, "request_id")?,
         external_id: get(row, "external_id")?,

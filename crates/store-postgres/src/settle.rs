@@ -56,10 +56,10 @@ const SETTLE: &str = "WITH given AS (
          SELECT * FROM UNNEST($1::integer[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::text[],
                  $7::integer[], $8::integer[], $9::boolean[], $10::bigint[], $11::timestamptz[], $12::timestamptz[],
                  $13::timestamptz[], $14::timestamptz[], $15::text[], $16::text[], $17::text[], $18::text[],
-                 $19::text[], $20::bigint[], $21::text[], $29::bigint[])
+                 $19::text[], $20::bigint[], $21::text[], $29::bigint[], $30::boolean[])
              AS given (number, id, fence, version, status, trouble, starts_given_back, attempts_given_back,
                  outcome_unknown, due_at, now, sent_at, failed_at, dead_at, code, category, reason, provider,
-                 provider_message_id, duration_ms, route, sent_day)
+                 provider_message_id, duration_ms, route, sent_day, by_ses)
      ), settled AS (
          UPDATE email_outbox o
          SET status = given.status, trouble = given.trouble, version = o.version + 1, at_provider = false,
@@ -74,6 +74,8 @@ const SETTLE: &str = "WITH given AS (
              last_failure_at = CASE WHEN given.code IS NULL THEN o.last_failure_at ELSE given.now END,
              provider = coalesce(given.provider, o.provider),
              provider_message_id = coalesce(given.provider_message_id, o.provider_message_id),
+             ses_message_id = CASE WHEN given.provider IS NULL THEN o.ses_message_id
+                                   WHEN given.by_ses THEN given.provider_message_id END,
              duration_ms = coalesce(given.duration_ms, o.duration_ms), route = coalesce(given.route, o.route)
          FROM given
          WHERE o.id = given.id AND o.status = 'PROCESSING' AND o.fence = given.fence AND o.version = given.version
@@ -368,6 +370,7 @@ async fn apply(
         .bind(shard)
         .bind(i32::try_from(MESSAGE_ID_BYTES_MAX).unwrap_or(i32::MAX))
         .bind(changes.iter().map(|(_, settlement, _)| sent_day(settlement)).collect::<Vec<_>>())
+        .bind(each().map(|change| change.ses_message_id.is_some()).collect::<Vec<_>>())
         .fetch_all(connection)
         .await?;
     numbers(rows)

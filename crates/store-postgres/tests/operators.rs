@@ -2,11 +2,11 @@
 
 mod support;
 
-use model::Status;
+use model::{Status, Verdict};
 use sqlx::{AssertSqlSafe, Row as _};
-use store::contract::stage::{a_company, in_status};
+use store::contract::stage::{a_company, attempted, in_status, stored};
 use support::fresh;
-use testkit::START;
+use testkit::{START, an_email};
 
 #[tokio::test]
 async fn the_queries_of_the_notes_work() {
@@ -80,6 +80,27 @@ async fn the_queries_of_the_notes_work() {
     let rows = sqlx::query(sql).bind(sent.uuid()).fetch_all(&mut connection).await.expect("asked");
     let types: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
     assert_eq!(types, ["ENQUEUED", "RECEIVED", "VALIDATED", "SENT_ATTEMPT", "SENT"]);
+}
+
+/// Where it went out through SES, its id there is in the column that people ask for it.
+#[tokio::test]
+async fn the_id_of_ses_is_found() {
+    let store = fresh().await;
+    let company = a_company(&*store, "acme").await;
+    let sent = stored(&*store, an_email(company)).await;
+    let by_ses = Verdict::Sent {
+        provider: "main".into(),
+        provider_kind: "ses",
+        message_id: Some("0100018c-1".into()),
+        duration_ms: 12,
+    };
+    attempted(&*store, by_ses, START).await;
+    let mut connection = store.database.connect().await;
+    for (table, id) in [("email_outbox", "id"), ("email_logs", "outbox_id")] {
+        let sql = format!("SELECT provider_message_id, ses_message_id FROM {table} WHERE {id} = '{sent}'");
+        let row = sqlx::query(AssertSqlSafe(sql)).fetch_one(&mut connection).await.expect("asked");
+        assert_eq!((row.get::<&str, _>(0), row.get::<&str, _>(1)), ("0100018c-1", "0100018c-1"), "{table}");
+    }
 }
 
 /// The whole way of an email that is sent touches no index of email_outbox but those of its insertion.

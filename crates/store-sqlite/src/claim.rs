@@ -7,11 +7,13 @@ use model::{Claim, Event, EventKind, Guard, Move, Status, Timestamp, Verdict};
 use rusqlite::{Connection, OptionalExtension};
 use store::fairness::{Candidate, Fairness, still_hungry};
 use store::starts::{SECOND, Starts};
+use store::task::{Unwanted, handed_over};
 use store::{ClaimRequest, Routes, SettledBy, Settlement, StoreError, content_codec};
 
 use crate::SqliteStore;
 use crate::error::from_sqlite;
-use crate::writer::Work;
+use crate::reader::Reader;
+use crate::writer::{Work, Writer};
 use crate::{row, settle};
 
 /// How many companies with due emails one claim divides its slots among: enough to be fair among all that are
@@ -39,15 +41,26 @@ impl SqliteStore {
         if !self.room.is_enough() {
             return Ok(Vec::new());
         }
-        let fairness = std::sync::Arc::clone(&self.fairness);
+        let claimer = Claimer { writer: self.writer.clone(), reader: self.reader.clone() };
+        let (other, now) = (claimer.clone(), request.now);
+        // A caller may go: without this its emails would wait until their leases run out.
+        let put_back: Unwanted<Vec<Claim>> =
+            Box::new(move |claims| Box::pin(async move { other.give_up(&claims, now).await }));
+        handed_over(Box::pin(async move { claimer.claim(request).await }), put_back).await
+    }
+}
+
+/// What a claim needs on a task of its own.
+#[derive(Clone)]
+struct Claimer {
+    writer: Writer,
+    reader: Reader,
+}
+
+impl Claimer {
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
         let now = request.now;
-        let claimed = self
-            .writer
-            .run(move |work| {
-                let mut fairness = fairness.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                claim_batch(work, &mut fairness, &request)
-            })
-            .await?;
+        let claimed = self.writer.run(move |work| claim_batch(work, &request)).await?;
         if claimed.is_empty() {
             return Ok(Vec::new());
         }
@@ -56,30 +69,49 @@ impl SqliteStore {
             Ok(claims) => Ok(claims),
             Err(error) => {
                 // Nobody holds these leases: without this they would wait until they run out, and be blamed for it.
-                self.writer.run(move |work| put_back(work, &guards, now)).await?;
+                self.put_back(guards, now, CONTENT_PAUSE, "content could not be read").await?;
                 Err(error)
             }
         }
     }
+
+    /// Nobody waited for them. If this fails, their leases run out.
+    async fn give_up(&self, claims: &[Claim], now: Timestamp) {
+        let guards = claims.iter().map(|claim| claim.guard).collect();
+        let put_back = self.put_back(guards, now, Duration::ZERO, "nobody waited for the claim");
+        if let Err(error) = put_back.await {
+            tracing::warn!(%error, emails = claims.len(), "claimed emails could not be put back; their leases run out");
+        }
+    }
+
+    /// As if they had never been claimed.
+    async fn put_back(
+        &self,
+        guards: Vec<Guard>,
+        now: Timestamp,
+        pause: Duration,
+        reason: &'static str,
+    ) -> Result<(), StoreError> {
+        if guards.is_empty() {
+            return Ok(());
+        }
+        self.writer.run(move |work| put_back(work, &guards, now, pause, reason)).await
+    }
 }
 
-fn claim_batch(
-    work: &mut Work<'_>,
-    fairness: &mut Fairness,
-    request: &ClaimRequest,
-) -> Result<Vec<(i64, Claim)>, StoreError> {
-    let mut candidates = find_candidates(work.connection, fairness, request)?;
+pub fn claim_batch(work: &mut Work<'_>, request: &ClaimRequest) -> Result<Vec<(i64, Claim)>, StoreError> {
+    let mut candidates = find_candidates(work.connection, work.fairness, request)?;
     let mut batch = Batch { request, claimed: Vec::new(), size_bytes: 0, expired: 0 };
     for _ in 0..ROUNDS_MAX {
         if candidates.is_empty() || batch.is_full() {
             break;
         }
-        let shares = fairness.share(&candidates, batch.free_slots());
+        let shares = work.fairness.share(&candidates, batch.free_slots());
         let mut given = Vec::with_capacity(shares.len());
         for (candidate, &share) in candidates.iter().zip(&shares) {
             given.push(batch.claim_of_company(work, candidate, share)?);
         }
-        fairness.given(&candidates, &given);
+        work.fairness.given(&candidates, &given);
         candidates = still_hungry(candidates, &shares, &given);
     }
     for (company, count) in batch.started_by_company() {
@@ -459,10 +491,16 @@ fn note_starts(connection: &Connection, company: &str, now: Timestamp, count: u3
     Ok(())
 }
 
-fn put_back(work: &mut Work<'_>, guards: &[Guard], now: Timestamp) -> Result<(), StoreError> {
+fn put_back(
+    work: &mut Work<'_>,
+    guards: &[Guard],
+    now: Timestamp,
+    pause: Duration,
+    reason: &str,
+) -> Result<(), StoreError> {
     for &guard in guards {
-        let events = vec![Event::new(EventKind::Released, now).with("reason", "content could not be read")];
-        let verdict = Verdict::PutBack { due_at: now.plus(CONTENT_PAUSE), route: None };
+        let events = vec![Event::new(EventKind::Released, now).with("reason", reason)];
+        let verdict = Verdict::PutBack { due_at: now.plus(pause), route: None };
         settle::settle(work, &Settlement { guard, by: SettledBy::Worker, verdict, events, now })?;
     }
     Ok(())

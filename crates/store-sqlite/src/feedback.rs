@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use model::{Address, CompanyId, EmailId, Report, Status, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
+use store::change::ses_message_id;
 use store::consequence::{Consequence, failure_code, outranks};
 use store::feedback::REMATCH_FOR;
 use store::record::{Record, damaged};
@@ -130,11 +131,14 @@ fn update_row(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let message_id = &report.provider_message_id;
+    let ses_message_id = ses_message_id(&report.provider_kind, message_id.as_deref());
     let Some(to) = consequence.to else {
         if message_id.is_some() && record.provider_message_id.is_none() {
             connection
-                .prepare_cached("UPDATE email_outbox SET provider_message_id = ?2 WHERE seq = ?1")
-                .and_then(|mut statement| statement.execute((seq, message_id)))
+                .prepare_cached(
+                    "UPDATE email_outbox SET provider_message_id = ?2, ses_message_id = ?3 WHERE seq = ?1",
+                )
+                .and_then(|mut statement| statement.execute((seq, message_id, ses_message_id)))
                 .map_err(from_sqlite)?;
         }
         return Ok(());
@@ -147,6 +151,7 @@ fn update_row(
              SET status = ?2, version = version + 1, due_at = NULL, lease_until = NULL, lease_owner = NULL,
                  at_provider = 0, unfinished_starts = 0, updated_at = ?3,
                  provider_message_id = coalesce(provider_message_id, ?4),
+                 ses_message_id = CASE WHEN provider_message_id IS NULL THEN ?13 ELSE ses_message_id END,
                  sent_at = CASE WHEN ?2 = 'FAILED' THEN sent_at ELSE coalesce(sent_at, ?5) END,
                  delivered_at = coalesce(delivered_at, ?6), failed_at = coalesce(?7, failed_at), dead_at = ?8,
                  last_failure_code = coalesce(?9, last_failure_code),
@@ -169,6 +174,7 @@ fn update_row(
                 failure.map(|(_, category, _)| category),
                 failure.map(|(_, _, reason)| reason),
                 record.status.as_str(),
+                ses_message_id,
             ])
         })
         .map_err(from_sqlite)?;

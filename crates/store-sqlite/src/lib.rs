@@ -30,10 +30,9 @@ mod upkeep;
 mod writer;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use store::StoreError;
-use store::fairness::Fairness;
 
 use crate::owners::Owners;
 use crate::reader::Reader;
@@ -46,7 +45,6 @@ pub struct SqliteStore {
     reader: Reader,
     owners: Owners,
     room: Arc<Room>,
-    fairness: Arc<Mutex<Fairness>>,
 }
 
 impl SqliteStore {
@@ -82,6 +80,6 @@ impl SqliteStore {
     }
 
     fn of(writer: Writer, reader: Reader, owners: Owners, room: Arc<Room>) -> Self {
-        Self { writer, reader, owners, room, fairness: Arc::default() }
+        Self { writer, reader, owners, room }
     }
 }

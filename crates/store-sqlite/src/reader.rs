@@ -13,6 +13,7 @@ use crate::writer::Writer;
 /// How many questions are answered at once; the others wait their turn.
 const CONNECTIONS_MAX: usize = 4;
 
+#[derive(Clone)]
 pub enum Reader {
     File {
         path: Arc<PathBuf>,

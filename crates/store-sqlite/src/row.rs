@@ -18,8 +18,8 @@ use crate::writer::Work;
 /// What `record` reads, in this order, from the first column on.
 pub const COLUMNS: &str = "seq, id, company_id, status, version, fence, priority, due_at, expires_at, lease_until, \
     at_provider, unfinished_starts, outcome_unknown, attempts, attempts_before, mode, to_email, subject, created_at, \
-    scheduled_at, sent_at, delivered_at, failed_at, dead_at, provider, provider_message_id, last_failure_code, \
-    last_failure_category, last_failure_reason, last_failure_at, request_id, external_id, entity_id, recipient_id, \
+    scheduled_at, sent_at, delivered_at, failed_at, dead_at, provider, provider_message_id, ses_message_id, \
+    last_failure_code, last_failure_category, last_failure_reason, last_failure_at, request_id, external_id, entity_id, recipient_id, \
     size_bytes, route, detail";
 
 /// Reads a row column by column: a claim that looked for each by its name spent more time on names than on values.
@@ -93,6 +93,7 @@ pub fn record(row: &Row<'_>) -> Result<Record, StoreError> {
         dead_at: columns.optional_moment()?,
         provider: columns.get()?,
         provider_message_id: columns.get()?,
+        ses_message_id: columns.get()?,
         last_failure: columns.last_failure()?,
         request_id: columns.get()?,
         external_id: columns.get()?,

@@ -90,7 +90,7 @@ fn apply_sent(
             "UPDATE email_outbox
              SET status = 'SENT', version = version + 1, lease_until = NULL, lease_owner = NULL,
                  at_provider = 0, unfinished_starts = 0, sent_at = ?4, updated_at = ?4, provider = ?5,
-                 provider_message_id = ?6, duration_ms = ?7
+                 provider_message_id = ?6, ses_message_id = ?8, duration_ms = ?7
              WHERE id = ?1 AND status = 'PROCESSING' AND fence = ?2 AND version = ?3
              RETURNING seq, company_id, mode, entity_id, to_email",
         )
@@ -103,6 +103,7 @@ fn apply_sent(
                 change.provider,
                 change.provider_message_id,
                 change.duration_ms,
+                change.ses_message_id,
             );
             statement.query_row(bound, settled_row).optional()
         })
@@ -128,6 +129,7 @@ fn apply_other(
                  last_failure_reason = coalesce(?14, last_failure_reason),
                  last_failure_at = CASE WHEN ?12 IS NULL THEN last_failure_at ELSE ?11 END,
                  provider = coalesce(?17, provider), provider_message_id = coalesce(?18, provider_message_id),
+                 ses_message_id = CASE WHEN ?17 IS NULL THEN ses_message_id ELSE ?21 END,
                  duration_ms = coalesce(?19, duration_ms), route = coalesce(?20, route)
              WHERE id = ?1 AND status = 'PROCESSING' AND fence = ?2 AND version = ?3
                AND (?15 IS NULL OR lease_until = ?15)
@@ -156,6 +158,7 @@ fn apply_other(
                 change.provider_message_id,
                 change.duration_ms,
                 change.route,
+                change.ses_message_id,
             ];
             statement.query_row(bound, settled_row).optional()
         })

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use store::StoreError;
+use store::fairness::Fairness;
 use tokio::sync::oneshot;
 
 use crate::counts::Counts;
@@ -41,6 +42,8 @@ pub struct Work<'a> {
     pub connection: &'a Connection,
     pub counts: &'a mut Counts,
     pub sent: &'a mut SentNotes,
+    /// Whose turn it is. Undone with the work.
+    pub fairness: &'a mut Fairness,
 }
 
 /// A piece of work and whoever waits for it.
@@ -149,11 +152,12 @@ fn cannot_start(error: std::io::Error) -> StoreError {
 }
 
 fn write_in_groups(connection: &Connection, waiting: &Receiver<AnyJob>, written: &SyncSender<()>, log: &Log) {
+    let mut fairness = Fairness::default();
     while let Ok(first) = waiting.recv() {
         let mut jobs = vec![first];
-        let ended = match write_together(connection, &mut jobs, waiting) {
+        let ended = match write_together(connection, &mut fairness, &mut jobs, waiting) {
             Ending::Known(ended) => ended,
-            Ending::OneFailed => write_apart(connection, &mut jobs),
+            Ending::OneFailed => write_apart(connection, &mut fairness, &mut jobs),
         };
         if matches!(ended, Err(StoreError::Full(_))) || jobs.iter().any(|job| job.found_no_room()) {
             // The log has room as well, once it begins anew, and whoever asks again should find it. It is not given
@@ -181,8 +185,13 @@ enum Ending {
 }
 
 /// One transaction over all that waits; adds it to the jobs.
-fn write_together(connection: &Connection, jobs: &mut Vec<AnyJob>, waiting: &Receiver<AnyJob>) -> Ending {
-    let mut transaction = match Transaction::begin(connection) {
+fn write_together(
+    connection: &Connection,
+    fairness: &mut Fairness,
+    jobs: &mut Vec<AnyJob>,
+    waiting: &Receiver<AnyJob>,
+) -> Ending {
+    let mut transaction = match Transaction::begin(connection, fairness) {
         Ok(transaction) => transaction,
         Err(error) => return Ending::Known(Err(error)),
     };
@@ -204,10 +213,15 @@ fn write_together(connection: &Connection, jobs: &mut Vec<AnyJob>, waiting: &Rec
 }
 
 /// One transaction over these, with a savepoint around each: what fails is undone alone.
-fn write_apart(connection: &Connection, jobs: &mut [AnyJob]) -> Result<(), StoreError> {
-    let mut transaction = Transaction::begin(connection)?;
+fn write_apart(
+    connection: &Connection,
+    fairness: &mut Fairness,
+    jobs: &mut [AnyJob],
+) -> Result<(), StoreError> {
+    let mut transaction = Transaction::begin(connection, fairness)?;
     for job in jobs {
         let (counts, sent) = (transaction.counts, transaction.sent.len());
+        transaction.fairness.begin();
         transaction.run("SAVEPOINT work")?;
         let is_done = job.run(&mut transaction.work());
         // SQLite may end the whole transaction by itself (a full disk, a failing one). Whatever ran after that
@@ -215,9 +229,12 @@ fn write_apart(connection: &Connection, jobs: &mut [AnyJob]) -> Result<(), Store
         if transaction.was_ended() {
             return Err(no_room());
         }
-        if !is_done {
+        if is_done {
+            transaction.fairness.keep();
+        } else {
             transaction.counts = counts;
             transaction.sent.forget_after(sent);
+            transaction.fairness.undo();
             transaction.run("ROLLBACK TO work")?;
         }
         transaction.run("RELEASE work")?;
@@ -230,17 +247,25 @@ struct Transaction<'c> {
     connection: &'c Connection,
     counts: Counts,
     sent: SentNotes,
+    fairness: &'c mut Fairness,
 }
 
 impl<'c> Transaction<'c> {
-    fn begin(connection: &'c Connection) -> Result<Self, StoreError> {
-        let transaction = Self { connection, counts: Counts::default(), sent: SentNotes::default() };
+    fn begin(connection: &'c Connection, fairness: &'c mut Fairness) -> Result<Self, StoreError> {
+        fairness.begin();
+        let transaction =
+            Self { connection, counts: Counts::default(), sent: SentNotes::default(), fairness };
         transaction.run("BEGIN IMMEDIATE")?;
         Ok(transaction)
     }
 
     fn work(&mut self) -> Work<'_> {
-        Work { connection: self.connection, counts: &mut self.counts, sent: &mut self.sent }
+        Work {
+            connection: self.connection,
+            counts: &mut self.counts,
+            sent: &mut self.sent,
+            fairness: self.fairness,
+        }
     }
 
     fn was_ended(&self) -> bool {
@@ -257,12 +282,16 @@ impl<'c> Transaction<'c> {
             .flush(self.connection)
             .and_then(|()| self.sent.flush(self.connection))
             .map_err(from_sqlite)
-            .and_then(|()| self.run("COMMIT"))
+            .and_then(|()| self.run("COMMIT"))?;
+        self.fairness.keep();
+        Ok(())
     }
 }
 
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
+        // Nothing is left of it after a commit.
+        while self.fairness.undo() {}
         if !self.was_ended() {
             // Nothing else can be done if this fails: the next BEGIN will say so.
             let _ = self.run("ROLLBACK");

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 /// A store and the folder it lives in.
 struct Fixture {
     store: SqliteStore,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Deref for Fixture {
@@ -19,10 +19,20 @@ impl Deref for Fixture {
     }
 }
 
+impl Fixture {
+    /// The same store, as another process opens it.
+    async fn another(&self) -> SqliteStore {
+        open(&self.folder).await
+    }
+}
+
+async fn open(folder: &TempDir) -> SqliteStore {
+    SqliteStore::open(&folder.path().join("posthaste.db")).await.expect("the store opens")
+}
+
 async fn fresh() -> Fixture {
     let folder = TempDir::new().expect("a folder can be made");
-    let store = SqliteStore::open(&folder.path().join("posthaste.db")).await.expect("a new store opens");
-    Fixture { store, _folder: folder }
+    Fixture { store: open(&folder).await, folder }
 }
 
 store::store_contract!(fresh());

@@ -15,6 +15,8 @@ pub struct Change<'a> {
     pub dead_at: Option<Timestamp>,
     pub provider: Option<&'a str>,
     pub provider_message_id: Option<&'a str>,
+    /// Set or cleared where `provider` is given.
+    pub ses_message_id: Option<&'a str>,
     pub duration_ms: Option<u64>,
     pub failure: Option<&'a Failure>,
     pub outcome_unknown: bool,
@@ -32,10 +34,11 @@ impl<'a> Change<'a> {
     pub fn of(settlement: &'a Settlement) -> Result<Self, StoreError> {
         let now = settlement.now;
         let change = match &settlement.verdict {
-            Verdict::Sent { provider, message_id, duration_ms } => Self {
+            Verdict::Sent { provider, provider_kind, message_id, duration_ms } => Self {
                 sent_at: Some(now),
                 provider: Some(provider),
                 provider_message_id: message_id.as_deref(),
+                ses_message_id: ses_message_id(provider_kind, message_id.as_deref()),
                 duration_ms: Some(*duration_ms),
                 ..Self::by(Move::Send, settlement)?
             },
@@ -94,6 +97,7 @@ impl<'a> Change<'a> {
             dead_at: None,
             provider: None,
             provider_message_id: None,
+            ses_message_id: None,
             duration_ms: None,
             failure: None,
             outcome_unknown: false,
@@ -103,6 +107,11 @@ impl<'a> Change<'a> {
             lease_seen,
         })
     }
+}
+
+/// Ids of SES have a column of their own beside that of every provider: people look for it there.
+pub fn ses_message_id<'a>(provider_kind: &str, message_id: Option<&'a str>) -> Option<&'a str> {
+    message_id.filter(|_| provider_kind == "ses")
 }
 
 /// The status a move leads to, by the model's table.
@@ -128,7 +137,7 @@ pub fn expiry(due_at: Timestamp, now: Timestamp) -> (Move, Event) {
 pub fn late_result(settlement: &Settlement) -> Event {
     let event = Event::new(EventKind::LateResult, settlement.now).with("fence", settlement.guard.fence);
     match &settlement.verdict {
-        Verdict::Sent { provider, message_id, duration_ms } => event
+        Verdict::Sent { provider, message_id, duration_ms, .. } => event
             .with("result", "SENT")
             .with("provider", provider.as_str())
             .with("providerMessageId", message_id.clone())

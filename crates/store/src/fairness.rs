@@ -14,6 +14,16 @@ pub struct Fairness {
     present: f64,
     /// The route and the company after which the next round begins to look.
     pub cursor: (String, String),
+    /// What was there before work that may still be undone, the innermost last.
+    before: Vec<Before>,
+}
+
+/// What work changes that may be undone, as it was.
+#[derive(Debug)]
+struct Before {
+    clocks: HashMap<String, Option<f64>>,
+    present: f64,
+    cursor: (String, String),
 }
 
 /// A company with due emails, and how many it may be given now.
@@ -27,6 +37,39 @@ pub struct Candidate {
 }
 
 impl Fairness {
+    /// Begins work that may be undone, within such work or not: the emails it gives may have to be given again, and then
+    /// nobody was served yet.
+    pub fn begin(&mut self) {
+        let before = Before { clocks: HashMap::new(), present: self.present, cursor: self.cursor.clone() };
+        self.before.push(before);
+    }
+
+    /// The innermost work is done.
+    pub fn keep(&mut self) {
+        let Some(done) = self.before.pop() else { return };
+        match self.before.last_mut() {
+            Some(around) => {
+                for (company, clock) in done.clocks {
+                    around.clocks.entry(company).or_insert(clock);
+                }
+            }
+            None => self.forget_some(),
+        }
+    }
+
+    /// As if the innermost work had not begun. `false` when there is none.
+    pub fn undo(&mut self) -> bool {
+        let Some(before) = self.before.pop() else { return false };
+        for (company, clock) in before.clocks {
+            match clock {
+                Some(clock) => self.clocks.insert(company, clock),
+                None => self.clocks.remove(&company),
+            };
+        }
+        (self.present, self.cursor) = (before.present, before.cursor);
+        true
+    }
+
     /// Divides `slots` among the candidates; gives as many shares as there are candidates.
     pub fn share(&mut self, candidates: &[Candidate], slots: u32) -> Vec<u32> {
         let mut shares = vec![0; candidates.len()];
@@ -54,11 +97,21 @@ impl Fairness {
             let clock =
                 self.clock_of(&candidate.company) + f64::from(count) / f64::from(candidate.weight.max(1));
             present = present.min(clock);
-            self.clocks.insert(candidate.company.clone(), clock);
+            let last = self.clocks.insert(candidate.company.clone(), clock);
+            if let Some(before) = self.before.last_mut() {
+                before.clocks.entry(candidate.company.clone()).or_insert(last);
+            }
         }
         if present.is_finite() {
             self.present = self.present.max(present);
         }
+        if self.before.is_empty() {
+            self.forget_some();
+        }
+    }
+
+    /// Clocks at or behind the present tell nothing.
+    fn forget_some(&mut self) {
         if self.clocks.len() > CLOCKS_MAX {
             let present = self.present;
             self.clocks.retain(|_, clock| *clock > present);
@@ -108,6 +161,40 @@ mod tests {
         let both = [candidate("a", 1), candidate("b", 1)];
         let shares = fairness.share(&both, 20);
         assert_eq!(shares, [10, 10]);
+    }
+
+    /// What is undone was never given, whatever was kept within it; what was kept counts.
+    #[test]
+    fn work_that_is_undone_serves_nobody() {
+        let both = [candidate("a", 1), candidate("b", 1)];
+        let mut fairness = Fairness::default();
+        fairness.given(&both, &[3, 0]);
+        fairness.cursor = ("main".into(), "a".into());
+        let picture = |fairness: &Fairness| {
+            let mut clocks: Vec<_> = fairness.clocks.clone().into_iter().collect();
+            clocks.sort_by(|a, b| a.0.cmp(&b.0));
+            (clocks, fairness.present, fairness.cursor.clone())
+        };
+        let before = picture(&fairness);
+        fairness.begin();
+        fairness.given(&both, &[0, 7]);
+        fairness.begin();
+        fairness.given(&[candidate("c", 2)], &[9]);
+        fairness.cursor = ("relay".into(), "c".into());
+        fairness.keep();
+        fairness.begin();
+        fairness.given(&both, &[50, 50]);
+        assert!(fairness.undo());
+        assert_eq!(fairness.cursor.1, "c", "only the innermost");
+        assert!(fairness.undo());
+        assert_eq!(picture(&fairness), before);
+        assert!(!fairness.undo(), "there is nothing left to undo");
+
+        fairness.begin();
+        fairness.given(&both, &[0, 3]);
+        fairness.keep();
+        assert!(!fairness.undo());
+        assert_eq!(fairness.share(&both, 2), [1, 1], "both have had three");
     }
 
     #[test]

@@ -22,7 +22,8 @@ pub trait Outbox: Send + Sync {
     /// Leases due emails to a worker: fair between companies by weight, by priority within a company, within
     /// the companies' concurrency and rate limits, and none of a company that is switched off. Moves them to
     /// PROCESSING, counts the attempt, hands out the next fence and records RECEIVED. What has outlived its
-    /// time is moved to EXPIRED instead. The cost does not grow with what is waiting.
+    /// time is moved to EXPIRED instead. The cost does not grow with what is waiting. What a caller that goes away
+    /// meanwhile does not take is put back as if it had never been claimed.
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError>;
 
     /// Records that the provider is about to be called. Nothing may be sent before this says `Yes`.

@@ -43,6 +43,7 @@ pub struct Record {
     /// The provider of the last attempt.
     pub provider: Option<String>,
     pub provider_message_id: Option<String>,
+    pub ses_message_id: Option<String>,
     pub last_failure: Option<LastFailure>,
     pub request_id: String,
     pub external_id: Option<String>,
@@ -86,6 +87,7 @@ impl Record {
             wishes: detail.wishes,
             provider: self.provider,
             provider_message_id: self.provider_message_id,
+            ses_message_id: self.ses_message_id,
             last_failure: self.last_failure,
             outcome_unknown: self.outcome_unknown,
             size_bytes: self.size_bytes,

@@ -6,11 +6,12 @@
 use std::future::Future;
 use std::pin::Pin;
 
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::StoreError;
 
-type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+pub type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// What the work came to. A panic in it is an error of this caller alone.
 pub async fn on_its_own<T: Send + 'static>(work: Boxed<Result<T, StoreError>>) -> Result<T, StoreError> {
@@ -21,6 +22,44 @@ pub async fn on_its_own<T: Send + 'static>(work: Boxed<Result<T, StoreError>>) -
     });
     tokio::spawn(task);
     outcome.await.map_err(|_| StoreError::Broken("a write panicked and was undone".into()))?
+}
+
+/// What becomes of work that nobody takes.
+pub type Unwanted<T> = Box<dyn FnOnce(T) -> Boxed<()> + Send>;
+
+/// What the work came to, for a caller that may go away. What it does not take is given to `unwanted`, also when the caller
+/// goes just after the work was done: a message that was sent is not yet one that was read.
+pub async fn handed_over<T: Send + 'static>(
+    work: Boxed<Result<T, StoreError>>,
+    unwanted: Unwanted<T>,
+) -> Result<T, StoreError> {
+    let runtime = Handle::current();
+    let parcel = on_its_own(Box::pin(async move {
+        let made = work.await?;
+        Ok(Parcel { inside: Some((made, unwanted)), runtime })
+    }));
+    parcel.await?.open()
+}
+
+/// Work on its way to the caller. Whoever drops it unopened, the caller or the channel, sees to what is inside.
+struct Parcel<T: Send + 'static> {
+    inside: Option<(T, Unwanted<T>)>,
+    runtime: Handle,
+}
+
+impl<T: Send + 'static> Parcel<T> {
+    fn open(mut self) -> Result<T, StoreError> {
+        let opened_once = || StoreError::Broken("work was handed over twice".into());
+        self.inside.take().map(|(made, _)| made).ok_or_else(opened_once)
+    }
+}
+
+impl<T: Send + 'static> Drop for Parcel<T> {
+    fn drop(&mut self) {
+        if let Some((made, unwanted)) = self.inside.take() {
+            self.runtime.spawn(unwanted(made));
+        }
+    }
 }
 
 /// Work under way on a connection.
@@ -61,8 +100,10 @@ impl<C: Send, Q: ?Sized + Sync, T: Send, E> Attempt<C, E> for Asked<'_, C, Q, T,
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::Poll;
 
     use tokio::sync::Notify;
 
@@ -86,6 +127,48 @@ mod tests {
         while !done.load(Ordering::SeqCst) {
             tokio::task::yield_now().await;
         }
+    }
+
+    /// The caller goes before the work is done, and after it is done and before it was taken.
+    #[tokio::test]
+    async fn what_is_not_taken_is_seen_to() {
+        for is_done_before in [false, true] {
+            let (seen_to, seen) = oneshot::channel();
+            let unwanted: Unwanted<u32> = Box::new(move |made| {
+                Box::pin(async move {
+                    let _ = seen_to.send(made);
+                })
+            });
+            let (goes_on, wait) = oneshot::channel::<()>();
+            let (is_done, done) = oneshot::channel::<()>();
+            let work = handed_over(
+                Box::pin(async move {
+                    let _ = wait.await;
+                    let _ = is_done.send(());
+                    Ok(7)
+                }),
+                unwanted,
+            );
+            let mut work = Box::pin(work);
+            let is_pending = poll_fn(|context| Poll::Ready(work.as_mut().poll(context).is_pending())).await;
+            assert!(is_pending);
+            if is_done_before {
+                goes_on.send(()).expect("it waits");
+                done.await.expect("it is done");
+                tokio::task::yield_now().await;
+                drop(work);
+            } else {
+                drop(work);
+                goes_on.send(()).expect("it waits");
+            }
+            assert_eq!(seen.await, Ok(7), "done before the caller went: {is_done_before}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_taken_is_the_callers() {
+        let unwanted: Unwanted<u32> = Box::new(|_| panic!("it was taken"));
+        assert_eq!(handed_over(Box::pin(async { Ok(7) }), unwanted).await, Ok(7));
     }
 
     #[tokio::test]

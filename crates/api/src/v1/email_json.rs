@@ -34,7 +34,9 @@ pub fn email(gateway: &Gateway, email: &Email) -> Value {
     let envelope = &email.envelope;
     let by_ses = email.provider.as_ref().and_then(|name| gateway.providers.get(name));
     let by_ses = by_ses.is_some_and(|provider| provider.kind() == "ses");
-    let ses_message_id = email.provider_message_id.clone().filter(|_| by_ses);
+    // Emails of an earlier version have no column of it.
+    let ses_message_id =
+        email.ses_message_id.clone().or_else(|| email.provider_message_id.clone().filter(|_| by_ses));
     let failure = email.last_failure.as_ref();
     let recipient = email.recipient.as_ref();
     let captured = email.provider.as_ref().is_some_and(|name| gateway.captures(name));

@@ -187,6 +187,7 @@ impl World {
     pub async fn deliver_all(&self, provider: &str) -> usize {
         let verdict = |claim: &Claim| Verdict::Sent {
             provider: provider.to_owned(),
+            provider_kind: "smtp",
             message_id: Some(format!("m-{}", claim.id())),
             duration_ms: 1,
         };

@@ -138,8 +138,12 @@ async fn a_result_that_comes_too_late_is_kept_as_an_event() {
     stage.pass(Duration::from_secs(46));
     assert_eq!(sweep_once(&stage.gateway).await.map(|swept| swept.leases), Ok(1));
     assert_eq!(stage.status(id).await, Status::RetryScheduled);
-    let verdict =
-        model::Verdict::Sent { provider: "capture".into(), message_id: Some("m-9".into()), duration_ms: 1 };
+    let verdict = model::Verdict::Sent {
+        provider: "capture".into(),
+        provider_kind: "capture",
+        message_id: Some("m-9".into()),
+        duration_ms: 1,
+    };
     let now = stage.gateway.clock.now();
     let settlement = Settlement { guard, by: SettledBy::Worker, verdict, events: vec![], now };
     assert_eq!(stage.gateway.queue.settle(settlement).await, Ok(Settled::Late));

@@ -59,7 +59,12 @@ fn asks_to_wait(seconds: u64) -> Ending {
 }
 
 fn sent() -> Ending {
-    Ending::Sent { provider: "main".into(), message_id: Some("m-1".into()), duration_ms: 12 }
+    Ending::Sent {
+        provider: "main".into(),
+        provider_kind: "smtp",
+        message_id: Some("m-1".into()),
+        duration_ms: 12,
+    }
 }
 
 fn invalid() -> Ending {

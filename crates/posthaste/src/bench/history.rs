@@ -119,6 +119,7 @@ async fn send(store: &dyn Store, claim: Claim) -> anyhow::Result<()> {
     };
     let verdict = Verdict::Sent {
         provider: "bench".to_owned(),
+        provider_kind: "smtp",
         message_id: Some(claim.id().to_string()),
         duration_ms: 0,
     };

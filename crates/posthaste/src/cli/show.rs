@@ -214,6 +214,7 @@ pub(super) mod tests {
             wishes: email.wishes,
             provider: None,
             provider_message_id: None,
+            ses_message_id: None,
             last_failure: None,
             outcome_unknown: false,
             size_bytes: 0,

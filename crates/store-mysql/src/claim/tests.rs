@@ -1,14 +1,14 @@
 //! What a claim reads does not grow with what is waiting: the server counts what each connection reads.
 
 use model::{CompanyId, NewEmail, Timestamp};
-use sqlx::{Executor as _, Row as _};
+use sqlx::Executor as _;
 use store::Routes;
 use store::contract::stage::{a_company, a_worker, acceptance, request};
 use store::{Outbox as _, StoreError};
 use testkit::{START, an_email_at, at_secs};
 
 use super::*;
-use crate::lane::Lanes;
+use crate::reads::{COUNT_ALL, rows_read};
 use crate::schema::Server;
 use crate::support::{Fixture, fresh};
 
@@ -16,9 +16,6 @@ const BACKLOG: usize = 4_000;
 const CLAIMS: usize = 20;
 /// Less than a single walk along the backlog; the order of the companies, which differs, makes some difference.
 const SLACK: i64 = 1_000;
-
-/// Without pushing conditions down, the server counts all that it reads of an index, not only what it finds good.
-const COUNT_ALL: &str = "SET optimizer_switch = 'index_condition_pushdown=off'";
 
 async fn waiting_by(store: &MysqlStore, company: CompanyId, route: &str, count: usize, due_at: Timestamp) {
     let email = |_| NewEmail { route: route.into(), due_at, ..an_email_at(company, START) };
@@ -56,19 +53,14 @@ impl Counted {
             .await?;
         self.turns.remember(&found);
         let work = Work { request, companies: found.companies, turns: Arc::clone(&self.turns) };
-        self.lanes.run(&work, |lane, work| Box::pin(claim_batch(lane, work))).await
+        work.run(&self.lanes).await
     }
 
     /// Rows and index entries read so far.
     async fn read(&self) -> i64 {
-        let read = self.lanes.run(&(), |lane, ()| {
-            Box::pin(async move {
-                let sql = "SHOW SESSION STATUS LIKE 'Handler_read%'";
-                let rows = sqlx::raw_sql(sql).fetch_all(&mut lane.connection).await?;
-                let counts = rows.iter().map(|row| row.get::<String, _>(1).parse::<i64>().expect("a count"));
-                Ok(counts.sum())
-            })
-        });
+        let read = self
+            .lanes
+            .run(&(), |lane, ()| Box::pin(async move { Ok(rows_read(&mut lane.connection).await) }));
         read.await.expect("counted")
     }
 }

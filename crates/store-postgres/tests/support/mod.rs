@@ -100,6 +100,13 @@ impl Deref for Fixture {
     }
 }
 
+impl Fixture {
+    /// The same store, as another process opens it.
+    pub async fn another(&self) -> PostgresStore {
+        self.database.open().await
+    }
+}
+
 pub async fn fresh() -> Fixture {
     let database = Database::new().await;
     let store = database.open().await;

@@ -1,15 +1,17 @@
-//! What becomes of a group when there is no room: `max_page_count` makes SQLite itself say that it is full.
+//! What becomes of a group when there is no room, or one in it fails: `max_page_count` makes SQLite itself say that it is
+//! full.
 
 use std::collections::BTreeMap;
 
 use model::{CompanyId, Content, EmailId, NewEmail, Status};
-use store::contract::stage::{a_company, acceptance, stored};
+use store::contract::stage::{a_company, a_worker, acceptance, backlog, request, stored};
 use store::{Accepted, Lookup, Outbox, StoreError, Upkeep};
 use testkit::{START, an_email};
 use tokio::sync::oneshot;
 
 use super::from_sqlite;
 use crate::SqliteStore;
+use crate::claim::claim_batch;
 
 /// SQLite's own limit, in pages.
 const PAGES_MAX: i64 = 0xffff_fffe;
@@ -163,5 +165,33 @@ async fn work_that_alone_finds_no_room_is_undone_alone() {
         connection.query_row(rows, [], |row| row.get::<_, i64>(0)).map_err(from_sqlite)
     });
     assert_eq!(left.await, Ok(0), "nothing is left of the work that was refused");
+    stage.store.close().await;
+}
+
+/// A claim that is done again, since another piece of work in its group failed, has its turn once: companies go on sharing.
+#[tokio::test]
+async fn a_claim_done_again_takes_its_turn_once() {
+    let stage = stage().await;
+    let other = a_company(&stage.store, "other").await;
+    for company in [stage.company, other] {
+        backlog(&stage.store, company, 20, START).await;
+    }
+    let worker = a_worker(&stage.store).await;
+    let mut given: BTreeMap<CompanyId, u32> = BTreeMap::new();
+    for _ in 0..10 {
+        let (go_on, told) = oneshot::channel();
+        let (held, claimed, failed, ()) = tokio::join!(
+            biased;
+            stage.hold_up(told),
+            stage.store.writer.run(move |work| claim_batch(work, &request(worker, START, 1))),
+            stage.store.writer.run(|_| Err::<(), _>(StoreError::Broken("on purpose".into()))),
+            async { go_on.send(()).expect("the writer waits") },
+        );
+        assert!(held.is_ok() && failed.is_err(), "{held:?} {failed:?}");
+        for (_, claim) in claimed.expect("claimed") {
+            *given.entry(claim.company).or_default() += 1;
+        }
+    }
+    assert_eq!(given, BTreeMap::from([(stage.company, 5), (other, 5)]));
     stage.store.close().await;
 }

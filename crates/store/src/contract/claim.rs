@@ -2,10 +2,9 @@
 //! companies share the workers is in `fairness`, their limits in `limits`.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use model::{Claim, Content, EventKind, NewEmail, Recipient, Status, Verdict};
+use model::{Content, EventKind, NewEmail, Recipient, Status, Verdict};
 use testkit::{START, a_full_email, an_email, an_email_at, at_millis, at_secs};
 
 use super::stage::{
@@ -248,36 +247,4 @@ pub async fn what_is_given_back_is_claimed_again(store: &dyn Store) {
     let second = claim_one(store, START).await;
     assert_eq!((second.id(), second.attempt), (id, 1), "the attempt did not count");
     assert!(second.guard.fence > first.guard.fence);
-}
-
-const RACERS: usize = 8;
-const RACED: usize = 10_000;
-/// A store may find nothing while others hold what is left; this often in a row is too often.
-const EMPTY_HANDS_MAX: usize = 10_000;
-
-/// Eight workers over 10,000 emails: each email goes to exactly one of them.
-pub async fn no_email_is_claimed_twice_in_a_race(store: &dyn Store) {
-    let acme = a_company(store, "acme").await;
-    let other = a_company(store, "other").await;
-    let mut waiting: BTreeSet<_> = backlog(store, acme, RACED / 2, START).await.into_iter().collect();
-    waiting.extend(backlog(store, other, RACED / 2, START).await);
-    let taken = AtomicUsize::new(0);
-    let hauls = super::stage::race(RACERS, |_| async {
-        let worker = a_worker(store).await;
-        let mut haul: Vec<Claim> = Vec::new();
-        let mut empty_hands = 0;
-        while taken.load(Ordering::SeqCst) < RACED && empty_hands < EMPTY_HANDS_MAX {
-            let claims = store.claim(request(worker, START, 25)).await.expect("a claim is answered");
-            empty_hands = if claims.is_empty() { empty_hands + 1 } else { 0 };
-            taken.fetch_add(claims.len(), Ordering::SeqCst);
-            haul.extend(claims);
-            tokio::task::yield_now().await;
-        }
-        haul
-    });
-    let claims: Vec<Claim> = hauls.into_iter().flatten().collect();
-    let twice: Vec<_> = claims.iter().map(Claim::id).filter(|id| !waiting.remove(id)).collect();
-    assert_eq!(twice, [], "claimed twice");
-    assert!(waiting.is_empty(), "{} were never claimed", waiting.len());
-    assert!(claims.iter().all(|claim| claim.attempt == 1));
 }

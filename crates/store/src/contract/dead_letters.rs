@@ -280,7 +280,7 @@ async fn count(store: &dyn Store, company: CompanyId, filter: &DeadLetterFilter)
 }
 
 /// Replays until nothing matches.
-async fn replay(store: &dyn Store, company: CompanyId, filter: &DeadLetterFilter, now: Timestamp) -> u64 {
+pub async fn replay(store: &dyn Store, company: CompanyId, filter: &DeadLetterFilter, now: Timestamp) -> u64 {
     let mut replayed = 0;
     for _ in 0..100 {
         let counted = store.replay(company, filter, now, 4).await.expect("a replay is answered");

@@ -2,7 +2,7 @@
 
 use model::{
     Address, Bounce, CompanyId, EmailId, EventKind, NewEmail, Report, ReportKind, Status, SuppressionSource,
-    Timestamp,
+    Timestamp, Verdict,
 };
 use serde_json::json;
 use testkit::{START, an_address, an_email, at_secs};
@@ -29,6 +29,7 @@ pub fn report(id: &str, kind: ReportKind, email: EmailId) -> Report {
         kind,
         at: at_secs(5),
         email: Some(email),
+        provider_kind: "smtp".into(),
         provider_message_id: None,
         recipients: vec![],
         metadata: serde_json::Map::new(),
@@ -180,6 +181,36 @@ pub async fn a_report_finds_its_email_by_the_providers_id(store: &dyn Store) {
         matches!(reported(store, named("relay-1"), at_secs(6)).await, Reported::Applied { email, .. } if email == id)
     );
     assert_eq!(reported(store, named("unheard-of"), at_secs(6)).await, Reported::Unmatched);
+}
+
+/// The provider's id is learned from a report, whether the report moves the email or not; that of SES has a place of its
+/// own too. What is known stays.
+pub async fn a_report_fills_in_the_providers_id(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    for (provider_kind, by_ses) in [("ses", true), ("resend", false)] {
+        for kind in [ReportKind::Opened, ReportKind::Delivered] {
+            let id = stored(store, an_email(company)).await;
+            let (provider, message_id) = ("main".to_owned(), None);
+            attempted(
+                store,
+                Verdict::Sent { provider, provider_kind: "smtp", message_id, duration_ms: 1 },
+                START,
+            )
+            .await;
+            for (number, told) in [format!("first-{id}"), format!("second-{id}")].iter().enumerate() {
+                let told = Report {
+                    provider_kind: provider_kind.to_owned(),
+                    provider_message_id: Some(told.clone()),
+                    ..report(&format!("r{number}-{id}"), kind, id)
+                };
+                reported(store, told, at_secs(5)).await;
+            }
+            let (case, known) = (format!("{kind:?} by {provider_kind}"), Some(format!("first-{id}")));
+            let email = read(store, company, id).await;
+            assert_eq!(email.provider_message_id, known, "{case}");
+            assert_eq!(email.ses_message_id, known.filter(|_| by_ses), "{case}");
+        }
+    }
 }
 
 /// A report that comes before its email is known waits for it.

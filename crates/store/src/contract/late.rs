@@ -39,8 +39,12 @@ pub async fn the_taken_over_changes_nothing(store: &dyn Store) {
 pub async fn a_late_send_keeps_its_provider_id(store: &dyn Store) {
     let company = a_company(store, "acme").await;
     let (id, stale, owner) = taken_over(store, company, START).await;
-    let verdict =
-        Verdict::Sent { provider: "relay".into(), message_id: Some("late-77".into()), duration_ms: 9 };
+    let verdict = Verdict::Sent {
+        provider: "relay".into(),
+        provider_kind: "smtp",
+        message_id: Some("late-77".into()),
+        duration_ms: 9,
+    };
     let now = owner.claimed_at;
     assert_eq!(settle(store, stale, verdict, now).await, Settled::Late);
     let late = last_event(store, company, id).await;

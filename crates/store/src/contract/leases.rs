@@ -1,6 +1,7 @@
 //! Laws of leases: prolonged by their owner, listed when they run out, taken away only if nobody renewed them,
 //! and counted when a worker never came back.
 
+use std::task::Poll;
 use std::time::Duration;
 
 use model::{EmailId, EventKind, Guard, Status, Timestamp, Verdict};
@@ -237,4 +238,60 @@ async fn renewed(
 
 async fn lost_ids(store: &dyn Store, now: Timestamp) -> Vec<EmailId> {
     lost_leases(store, now).await.iter().map(|lost| lost.guard.id).collect()
+}
+
+/// A caller that stops waiting for its claim, at whatever moment, leaves no email leased to nobody: each can be claimed
+/// again at once, and as if it had never been claimed.
+pub async fn a_claim_nobody_waits_for_is_put_back(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let ids = backlog(store, company, 5, START).await;
+    let worker = a_worker(store).await;
+    let mut claims = Vec::new();
+    // So often is it looked at before its caller goes, at once or when the answer may be there, until it is done sooner.
+    'asking: for looks in 1..LOOKS_MAX {
+        for lingering in [Duration::ZERO, LINGERING] {
+            let claim = store.claim(request(worker, START, 10));
+            if let Some(claimed) = asked_in_vain(claim, looks, lingering).await {
+                claims = claimed.expect("a claim is answered");
+                break 'asking;
+            }
+        }
+    }
+    // Those that nobody waited for may still be under way.
+    for _ in 0..TRIES_MAX {
+        if claims.len() == ids.len() {
+            break;
+        }
+        for claim in &claims {
+            let put_back = Verdict::PutBack { due_at: START, route: None };
+            settle(store, claim.guard, put_back, START).await;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        claims = store.claim(request(worker, START, 10)).await.expect("a claim is answered");
+    }
+    assert_eq!(claims.len(), ids.len(), "some are leased to nobody");
+    assert!(claims.iter().all(|claim| (claim.attempt, claim.unfinished_starts) == (1, 0)));
+}
+
+const LOOKS_MAX: u32 = 500;
+const LINGERING: Duration = Duration::from_millis(20);
+const TRIES_MAX: u32 = 2_000;
+
+/// What the work came to, if it is done after so many looks at it; otherwise it is let go.
+async fn asked_in_vain<T>(work: impl Future<Output = T>, looks: u32, lingering: Duration) -> Option<T> {
+    let mut work = std::pin::pin!(work);
+    let mut left = looks;
+    let done = std::future::poll_fn(|context| {
+        left -= 1;
+        match work.as_mut().poll(context) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await;
+    if done.is_none() {
+        tokio::time::sleep(lingering).await;
+    }
+    done
 }

@@ -108,14 +108,6 @@ pub async fn every_end_frees_a_place(store: &dyn Store) {
     assert_eq!(claim(store, late, 10).await.len(), 1, "after the sweep");
 }
 
-/// The bound holds when claims come at once.
-pub async fn concurrency_is_bounded_in_a_race(store: &dyn Store) {
-    let narrow = narrow_company(store, 5).await;
-    backlog(store, narrow, 100, START).await;
-    let hauls = super::stage::race(8, |_| async { claim(store, START, 4).await.len() });
-    assert_eq!(hauls.iter().sum::<usize>(), 5, "{hauls:?}");
-}
-
 /// A changed limit counts from the next claim on.
 pub async fn a_changed_limit_counts_at_once(store: &dyn Store) {
     let mut company =

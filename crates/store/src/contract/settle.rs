@@ -2,13 +2,15 @@
 //! `late`, what is held in `hold`.
 
 use model::email::LastFailure;
-use model::{Category, ErrorCode, Event, EventKind, Failure, Status, Verdict};
+use model::{Category, ErrorCode, Event, EventKind, Failure, ReportKind, Status, Verdict};
 use testkit::{START, a_failure, an_email, at_secs};
 
+use super::dead_letters::replay;
+use super::feedback::{report, reported};
 use super::stage::{
     a_company, attempted, begun, claim_one, events, fail, read, retry_at, sent, settle, settlement, stored,
 };
-use crate::{Settled, Settlement, Store};
+use crate::{DeadLetterFilter, Settled, Settlement, Store};
 
 /// SENT: when, by whom, and under which id of the provider.
 pub async fn sent_is_recorded(store: &dyn Store) {
@@ -16,8 +18,12 @@ pub async fn sent_is_recorded(store: &dyn Store) {
     let id = stored(store, an_email(company)).await;
     let claim = claim_one(store, START).await;
     let guard = begun(store, claim.guard, at_secs(1)).await;
-    let verdict =
-        Verdict::Sent { provider: "second".into(), message_id: Some("<m-1@relay>".into()), duration_ms: 250 };
+    let verdict = Verdict::Sent {
+        provider: "second".into(),
+        provider_kind: "smtp",
+        message_id: Some("<m-1@relay>".into()),
+        duration_ms: 250,
+    };
     assert_eq!(settle(store, guard, verdict, at_secs(2)).await, Settled::Done(Status::Sent));
     let email = read(store, company, id).await;
     assert_eq!((email.status, email.sent_at), (Status::Sent, Some(at_secs(2))));
@@ -32,10 +38,48 @@ pub async fn sent_is_recorded(store: &dyn Store) {
 pub async fn sent_without_an_id_is_recorded(store: &dyn Store) {
     let company = a_company(store, "acme").await;
     let id = stored(store, an_email(company)).await;
-    let verdict = Verdict::Sent { provider: "relay".into(), message_id: None, duration_ms: 1 };
+    let verdict =
+        Verdict::Sent { provider: "relay".into(), provider_kind: "smtp", message_id: None, duration_ms: 1 };
     attempted(store, verdict, START).await;
     let email = read(store, company, id).await;
     assert_eq!((email.status, email.provider_message_id), (Status::Sent, None));
+}
+
+/// The id of SES is found in its own column too; the id of another provider is not, also where SES was there before.
+pub async fn the_id_of_ses_has_its_own_place(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let sent_by = |provider_kind, message_id: Option<&str>| Verdict::Sent {
+        provider: "main".into(),
+        provider_kind,
+        message_id: message_id.map(str::to_owned),
+        duration_ms: 1,
+    };
+    let cases = [
+        ("by SES", sent_by("ses", Some("0100-a")), Some("0100-a"), Some("0100-a")),
+        ("by SES, without an id", sent_by("ses", None), None, None),
+        ("by another", sent_by("resend", Some("re-1")), Some("re-1"), None),
+    ];
+    for (case, verdict, provider_message_id, ses_message_id) in cases {
+        let id = stored(store, an_email(company)).await;
+        attempted(store, verdict, at_secs(1)).await;
+        let email = read(store, company, id).await;
+        assert_eq!(email.provider_message_id.as_deref(), provider_message_id, "{case}");
+        assert_eq!(email.ses_message_id.as_deref(), ses_message_id, "{case}");
+    }
+    let id = stored(store, an_email(company)).await;
+    attempted(store, sent_by("ses", Some("0100-b")), at_secs(1)).await;
+    reported(store, report("r1", ReportKind::Failed, id), at_secs(2)).await;
+    assert_eq!(read(store, company, id).await.ses_message_id.as_deref(), Some("0100-b"));
+    assert_eq!(replay(store, company, &DeadLetterFilter::default(), at_secs(3)).await, 1);
+    attempted(store, retry_at(at_secs(4)), at_secs(3)).await;
+    assert_eq!(
+        read(store, company, id).await.ses_message_id.as_deref(),
+        Some("0100-b"),
+        "nothing is known yet"
+    );
+    attempted(store, sent_by("resend", Some("re-2")), at_secs(4)).await;
+    let email = read(store, company, id).await;
+    assert_eq!((email.provider_message_id.as_deref(), email.ses_message_id), (Some("re-2"), None));
 }
 
 /// RETRY_SCHEDULED: due again, with the failure that made it so.

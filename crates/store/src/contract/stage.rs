@@ -138,7 +138,12 @@ pub async fn settle(store: &dyn Store, guard: Guard, verdict: Verdict, now: Time
 }
 
 pub fn sent() -> Verdict {
-    Verdict::Sent { provider: "relay".into(), message_id: Some("relay-1".into()), duration_ms: 12 }
+    Verdict::Sent {
+        provider: "relay".into(),
+        provider_kind: "smtp",
+        message_id: Some("relay-1".into()),
+        duration_ms: 12,
+    }
 }
 
 pub fn retry_at(due_at: Timestamp) -> Verdict {

@@ -233,7 +233,12 @@ impl Simulation<'_> {
             (Stage::AtProvider { took: true }, 0..6) => {
                 let message_id = Some(format!("m-{}", hand.guard.fence));
                 (
-                    Verdict::Sent { provider: PROVIDER.into(), message_id, duration_ms: 5 },
+                    Verdict::Sent {
+                        provider: PROVIDER.into(),
+                        provider_kind: "smtp",
+                        message_id,
+                        duration_ms: 5,
+                    },
                     vec![event(EventKind::Sent)],
                 )
             }
@@ -388,7 +393,12 @@ impl Simulation<'_> {
             if hand.stage == (Stage::AtProvider { took: false }) {
                 self.model.sent_to_provider(hand.guard)?;
             }
-            let verdict = Verdict::Sent { provider: PROVIDER.into(), message_id: None, duration_ms: 1 };
+            let verdict = Verdict::Sent {
+                provider: PROVIDER.into(),
+                provider_kind: "smtp",
+                message_id: None,
+                duration_ms: 1,
+            };
             let events = vec![Event::new(EventKind::Sent, self.now)];
             let by = SettledBy::Worker;
             self.settle_with(Settlement { guard: hand.guard, by, verdict, events, now: self.now }).await?;
