@@ -19,6 +19,8 @@ pub struct Load {
     /// Requests per second, whatever the answers take (open loop); `None` is as fast as they come.
     pub rate: Option<f64>,
     pub html_bytes: usize,
+    /// What the names of recipients and the keys begin with, if emails have any: no two loads may share it.
+    pub detail: Option<String>,
 }
 
 /// What came of it.
@@ -132,12 +134,22 @@ impl Body {
     }
 
     fn request(&self, load: &Load, ticket: u64) -> Vec<u8> {
+        let (more, key) = match &load.detail {
+            None => (String::new(), String::new()),
+            Some(run) => (
+                format!(
+                    ",\"replyTo\":\"help@example.com\",\"tags\":[\"order\",\"receipt\"],\"externalId\":\"order-{run}-{ticket}\",\
+                     \"recipient\":{{\"externalId\":\"{run}-{ticket}\",\"nome\":\"Ana Souza\"}}"
+                ),
+                format!("Idempotency-Key: {run}-{ticket}\r\n"),
+            ),
+        };
         let body = format!(
-            "{{\"to\":\"customer{ticket}@example.com\",\"subject\":\"Your order {ticket}\",\"html\":{}}}",
+            "{{\"to\":\"customer{ticket}@example.com\",\"subject\":\"Your order {ticket}\",\"html\":{}{more}}}",
             self.html
         );
         let head = format!(
-            "POST /v1/email/send HTTP/1.1\r\nHost: {}\r\nX-API-Key: {}\r\nContent-Type: application/json\r\n\
+            "POST /v1/email/send HTTP/1.1\r\nHost: {}\r\nX-API-Key: {}\r\nContent-Type: application/json\r\n{key}\
              Content-Length: {}\r\n\r\n",
             load.address,
             load.key,

@@ -51,6 +51,10 @@ pub struct Args {
     /// The size of the html, in bytes
     #[arg(long, default_value_t = 10 * 1024)]
     html_bytes: usize,
+    /// Requests as applications make them: each names a recipient, has tags, an id of the application's and an
+    /// Idempotency-Key
+    #[arg(long)]
+    detailed: bool,
     /// How long the provider takes to answer
     #[arg(long, default_value_t = 0)]
     latency_ms: u64,
@@ -117,6 +121,7 @@ fn print(args: &Args, figures: &[Figure], out: Out) -> anyhow::Result<()> {
         out.json(&json!({
             "emails": args.emails,
             "latencyMs": args.latency_ms,
+            "detailed": args.detailed,
             "waiting": args.waiting,
             "finished": args.finished,
             "figures": lines,
@@ -128,8 +133,11 @@ fn print(args: &Args, figures: &[Figure], out: Out) -> anyhow::Result<()> {
         None => format!("provider answers after {} ms", args.latency_ms),
     };
     out.line(format_args!(
-        "{} emails of {} bytes of html, {} connections, {provider}",
-        args.emails, args.html_bytes, args.connections
+        "{} emails of {} bytes of html{}, {} connections, {provider}",
+        args.emails,
+        args.html_bytes,
+        if args.detailed { ", recipient, tags, ids and key" } else { "" },
+        args.connections
     ))?;
     if args.waiting + args.finished > 0 {
         out.line(format_args!("beside {} waiting and {} finished emails", args.waiting, args.finished))?;
@@ -341,6 +349,7 @@ impl Bench {
             count,
             rate,
             html_bytes: args.html_bytes,
+            detail: args.detailed.then(|| CompanyId::new(SystemClock.now()).to_string()),
         };
         let answers = load::run(&load).await?;
         ensure!(answers.refused == 0, "the server refused {} of {count} emails", answers.refused);
