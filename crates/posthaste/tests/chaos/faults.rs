@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::Rng as _;
 
 use crate::plan::{Plan, WORKER_CONCURRENCY, setting};
-use crate::proxy::Wire;
+use testkit::wire::Wire;
 
 const API_KILLS: &str = "POSTHASTE_CHAOS_API_KILLS";
 const WORKER_KILLS: &str = "POSTHASTE_CHAOS_WORKER_KILLS";

@@ -10,8 +10,8 @@ use crate::faults::{API_PROCESSES, Fault, WORKER_PROCESSES};
 use crate::http::{Connection, Exchange};
 use crate::kills::{COMEBACK_MAX, LOOK_EVERY};
 use crate::processes::Server;
-use crate::proxy::Wire;
 use crate::rig::Rig;
+use testkit::wire::Wire;
 
 pub struct Fleet<'a> {
     rig: &'a Rig,

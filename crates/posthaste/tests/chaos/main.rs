@@ -15,7 +15,6 @@ mod peer;
 mod plan;
 mod processes;
 mod provider_ledger;
-mod proxy;
 mod rig;
 mod servers;
 mod stored;
