@@ -80,17 +80,18 @@ start_server() {
 start_databases() {
     local postgres='' mariadb=''
     make_run
+    # Also where servers are named: some tests kill theirs, and start one of their own.
+    install_server postgres
+    install_server mariadb
     if [ -n "${POSTHASTE_TEST_POSTGRES-}" ]; then
         say "PostgreSQL: the one POSTHASTE_TEST_POSTGRES names"
     else
-        install_server postgres
         start_server postgres &
         postgres=$!
     fi
     if [ -n "${POSTHASTE_TEST_MYSQL-}" ]; then
         say "MySQL: the one POSTHASTE_TEST_MYSQL names"
     else
-        install_server mariadb
         start_server mariadb &
         mariadb=$!
     fi

@@ -127,6 +127,7 @@ pub const CODES: &[(&str, &str)] = &[
     ("TOO_MANY_SCOPES", "Too many scopes"),
     // Ours.
     ("STORE_UNAVAILABLE", "Store out of reach"),
+    ("STORE_IN_DOUBT", "Not known whether it was stored"),
     ("STORAGE_LOW", "No room left"),
     ("OVERLOADED", "Too much at once"),
     ("REQUEST_TIMEOUT", "No answer in time"),

@@ -136,6 +136,16 @@ impl From<StoreError> for Problem {
                 )
                 .later(COME_BACK)
             }
+            StoreError::InDoubt(_) => {
+                tracing::warn!(%error, "a request is in doubt: the store was lost before it could answer");
+                Self::new(
+                    unavailable,
+                    "STORE_IN_DOUBT",
+                    "the store was lost before it could answer; what was asked for may have been done, so repeat it with \
+                     the same Idempotency-Key",
+                )
+                .later(COME_BACK)
+            }
             StoreError::Exists(_) => {
                 Self::new(StatusCode::CONFLICT, "EXISTS", "there is one of that name already")
             }
@@ -194,6 +204,32 @@ impl From<NotTaken> for Problem {
             )
             .later(COME_BACK),
             NotTaken::Store(error) => error.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client without a key trusts these words: it sends again what was not stored, and looks first where that is
+    /// not known.
+    #[test]
+    fn what_is_said_of_a_store_that_failed() {
+        let text = String::new;
+        let cases = [
+            (StoreError::Unavailable(text()), 503, "STORE_UNAVAILABLE", "nothing was changed"),
+            (StoreError::Full(text()), 503, "STORAGE_LOW", "nothing was changed"),
+            (StoreError::InDoubt(text()), 503, "STORE_IN_DOUBT", "may have been done"),
+            (StoreError::Broken(text()), 500, "INTERNAL_ERROR", "something went wrong"),
+            (StoreError::Unusable(text()), 500, "INTERNAL_ERROR", "something went wrong"),
+        ];
+        for (error, status, code, words) in cases {
+            let problem = Problem::from(error);
+            assert_eq!((problem.status.as_u16(), problem.code), (status, code));
+            assert!(problem.detail.contains(words), "{code}: {}", problem.detail);
+            let comes_back = problem.headers.iter().any(|(name, _)| name == header::RETRY_AFTER);
+            assert_eq!(comes_back, status == 503, "{code}");
         }
     }
 }

@@ -179,9 +179,10 @@ fn with_problems_of(operation: Operation, access: Access) -> Operation {
             "No admin token is configured and the caller is not on this machine (ADMIN_LOCAL_ONLY).",
         ),
     };
-    operation
-        .problem(500, "Our mistake (INTERNAL_ERROR).")
-        .problem(503, "Not now: STORE_UNAVAILABLE, STORAGE_LOW, NOT_READY, OVERLOADED or REQUEST_TIMEOUT.")
+    operation.problem(500, "Our mistake (INTERNAL_ERROR).").problem(
+        503,
+        "Not now: STORE_UNAVAILABLE, STORE_IN_DOUBT, STORAGE_LOW, NOT_READY, OVERLOADED or REQUEST_TIMEOUT.",
+    )
 }
 
 fn scope_word(scope: Scope) -> &'static str {

@@ -27,6 +27,18 @@ pub struct Refusal {
     pub message: String,
 }
 
+/// AWS's names for credentials that it does not take: unknown, gone or expired, or whose secret is another one now.
+const REFUSED_CREDENTIALS: [&str; 8] = [
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "InvalidAccessKeyId",
+    "InvalidClientTokenId",
+    "InvalidSignatureException",
+    "InvalidToken",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClientException",
+];
+
 impl Answer {
     pub(crate) async fn read(response: Response, bytes_max: usize) -> Self {
         let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
@@ -46,6 +58,12 @@ impl Answer {
     /// What it says, if it is that.
     pub fn json<T: DeserializeOwned>(&self) -> Option<T> {
         serde_json::from_slice(self.body.as_ref()?).ok()
+    }
+
+    /// Whether it is about who signed, so that other credentials may help.
+    pub(crate) fn refuses_credentials(&self) -> bool {
+        let name = || self.refusal().name;
+        !self.is_success() && name().is_some_and(|name| REFUSED_CREDENTIALS.contains(&name.as_str()))
     }
 
     pub fn refusal(&self) -> Refusal {

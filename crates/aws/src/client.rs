@@ -3,13 +3,12 @@
 //! Everything is looked for when the first call is made, since asking the machine for its region may take seconds
 //! where there is nobody to answer. A call is made once: who wants it tried again decides that above.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use model::Clock;
 use reqwest::Method;
-use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use url::Url;
 
@@ -22,6 +21,7 @@ use crate::failure::{Failure, Sent};
 use crate::keeper::Keeper;
 use crate::settings::Settings;
 use crate::sign::{Scope, Unsigned, sign};
+use crate::turns::Turns;
 use crate::{http, region};
 
 /// What there is to say about calls to one service.
@@ -57,7 +57,8 @@ pub struct Client {
     config: Config,
     environment: Environment,
     clock: Arc<dyn Clock>,
-    place: OnceCell<Place>,
+    place: OnceLock<Place>,
+    place_turns: Turns,
     keeper: Keeper,
 }
 
@@ -71,7 +72,8 @@ struct Place {
 
 impl Client {
     pub fn new(config: Config, environment: Environment, clock: Arc<dyn Clock>) -> Self {
-        Self { config, environment, clock, place: OnceCell::new(), keeper: Keeper::default() }
+        let (place, place_turns) = (OnceLock::new(), Turns::default());
+        Self { config, environment, clock, place, place_turns, keeper: Keeper::default() }
     }
 
     /// One call, within its time.
@@ -85,15 +87,34 @@ impl Client {
     }
 
     async fn exchange(&self, request: Request<'_>, is_out: &AtomicBool) -> Result<Answer, Failure> {
-        let place = self.place.get_or_try_init(|| self.find_place()).await?;
+        let place = self.place().await?;
         let credentials = self.credentials(place).await?;
         let request = self.signed(request, place, &credentials)?;
         is_out.store(true, Ordering::SeqCst);
         let response = place.http.execute(request).await.map_err(http::failure)?;
-        Ok(Answer::read(response, self.config.answer_bytes_max).await)
+        let answer = Answer::read(response, self.config.answer_bytes_max).await;
+        if answer.refuses_credentials() {
+            self.keeper.refused(&credentials);
+        }
+        Ok(answer)
     }
 
-    /// A failure is not kept: the next call looks again.
+    /// A failure is not kept: the next call looks again, though not one that waited meanwhile.
+    async fn place(&self) -> Result<&Place, Failure> {
+        if let Some(place) = self.place.get() {
+            return Ok(place);
+        }
+        let turn = self.place_turns.wait().await;
+        if let Some(place) = self.place.get() {
+            return Ok(place);
+        }
+        if let Some(failure) = turn.shared() {
+            return Err(failure);
+        }
+        let found = self.find_place().await;
+        turn.end(found.map(|place| self.place.get_or_init(|| place)))
+    }
+
     async fn find_place(&self) -> Result<Place, Failure> {
         let http = http::client(self.config.connect_timeout)?;
         let settings = Settings::load(&self.environment).await;
@@ -107,10 +128,11 @@ impl Client {
     }
 
     async fn credentials(&self, place: &Place) -> Result<Arc<Credentials>, Failure> {
+        // These are what somebody wrote into the configuration: there are no others to be found.
+        if let Some(given) = &self.config.credentials {
+            return Ok(Arc::new(given.clone()));
+        }
         let find = || async {
-            if let Some(given) = &self.config.credentials {
-                return Ok(given.clone());
-            }
             let settings = Settings::load(&self.environment).await;
             let now = self.clock.now();
             Search { settings: &settings, region: &place.region, http: &place.http, now }.run().await

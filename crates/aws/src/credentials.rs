@@ -32,6 +32,10 @@ impl Credentials {
     pub fn until(self, expires_at: Timestamp) -> Self {
         Self { expires_at: Some(expires_at), ..self }
     }
+
+    pub fn is_expired(&self, now: Timestamp) -> bool {
+        self.expires_at.is_some_and(|at| at <= now)
+    }
 }
 
 /// Credentials as containers, machines and programs write them, in JSON.

@@ -1,16 +1,15 @@
-//! Credentials that were found, kept until they are about to expire. One call looks for new ones at a time; the others
-//! wait for what it finds.
+//! Credentials that were found, kept until they are about to expire or AWS refuses them. One call looks for new ones at
+//! a time; the others go on with those kept while these are good, else they wait for what it finds.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use model::{Clock, Timestamp};
-use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use crate::credentials::Credentials;
 use crate::failure::{Failure, none_found};
+use crate::turns::Turns;
 
 /// For finding credentials, which may mean a call to STS or to the machine.
 const FIND_TIMEOUT: Duration = Duration::from_secs(10);
@@ -18,20 +17,30 @@ const FIND_TIMEOUT: Duration = Duration::from_secs(10);
 const REFRESH_BEFORE: Duration = Duration::from_secs(4 * 60);
 /// So soon it is tried again, when there were no new ones or those found expire at once.
 const REFRESH_AGAIN_AFTER: Duration = Duration::from_secs(30);
+/// Those that do not say when they expire are looked for anew after this, as AWS's own SDK does: somebody may have put
+/// other keys into the file, or the command may print others.
+const REFRESH_LASTING_AFTER: Duration = Duration::from_secs(15 * 60);
+/// Credentials that are good for so long still can sign while others are looked for: longer than a call takes.
+const GOOD_FOR: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub struct Keeper {
     kept: Mutex<Kept>,
-    /// How often somebody looked, to the end.
-    searches: AtomicU64,
+    turns: Turns,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
     credentials: Option<Arc<Credentials>>,
     refresh_at: Timestamp,
-    /// Why the last search found nothing.
-    failure: Option<Failure>,
+}
+
+/// What the kept credentials are good for.
+enum State {
+    Fresh(Arc<Credentials>),
+    /// Others are due, but these do meanwhile.
+    Good(Arc<Credentials>),
+    None,
 }
 
 impl Keeper {
@@ -44,27 +53,48 @@ impl Keeper {
     where
         F: Future<Output = Result<Credentials, Failure>>,
     {
-        let searches = self.searches.load(Ordering::SeqCst);
-        let mut kept = self.kept.lock().await;
-        if let Some(fresh) = kept.fresh(clock.now()) {
-            return Ok(fresh);
+        let state = self.kept().state(clock.now());
+        let turn = match state {
+            State::Fresh(credentials) => return Ok(credentials),
+            State::Good(credentials) => match self.turns.try_take() {
+                Some(turn) => turn,
+                None => return Ok(credentials),
+            },
+            State::None => self.turns.wait().await,
+        };
+        // Somebody may have looked since.
+        if let State::Fresh(credentials) = self.kept().state(clock.now()) {
+            return Ok(credentials);
         }
-        // Somebody looked while this call waited. Looking again in turn would make the last of them wait for ever.
-        if self.searches.load(Ordering::SeqCst) != searches
-            && let Some(failure) = &kept.failure
-        {
-            return Err(failure.clone());
+        if let Some(failure) = turn.shared() {
+            return Err(failure);
         }
         let found = timeout(FIND_TIMEOUT, find()).await;
         let found = found.unwrap_or_else(|_| Err(none_found("no credentials were found in time")));
-        self.searches.fetch_add(1, Ordering::SeqCst);
-        kept.keep(found, clock.now())
+        let kept = self.kept().keep(found, clock.now());
+        turn.end(kept)
+    }
+
+    /// AWS refused these: the next call looks for others. Those found meanwhile stay.
+    pub fn refused(&self, refused: &Arc<Credentials>) {
+        let mut kept = self.kept();
+        if kept.credentials.as_ref().is_some_and(|kept| Arc::ptr_eq(kept, refused)) {
+            kept.credentials = None;
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Kept {
-    fn fresh(&self, now: Timestamp) -> Option<Arc<Credentials>> {
-        self.credentials.clone().filter(|_| now < self.refresh_at)
+    fn state(&self, now: Timestamp) -> State {
+        match self.credentials.clone() {
+            Some(credentials) if now < self.refresh_at => State::Fresh(credentials),
+            Some(credentials) if !credentials.is_expired(now.plus(GOOD_FOR)) => State::Good(credentials),
+            _ => State::None,
+        }
     }
 
     fn keep(
@@ -75,21 +105,18 @@ impl Kept {
         let soonest = now.plus(REFRESH_AGAIN_AFTER);
         match found {
             Ok(credentials) => {
-                let expires_at = credentials.expires_at.unwrap_or(Timestamp::NEVER);
                 // Machines whose metadata service is in trouble hand out expired ones, which AWS goes on to accept.
-                self.refresh_at = expires_at.minus(REFRESH_BEFORE).max(soonest);
-                self.failure = None;
+                self.refresh_at = match credentials.expires_at {
+                    Some(expires_at) => expires_at.minus(REFRESH_BEFORE).max(soonest),
+                    None => now.plus(REFRESH_LASTING_AFTER),
+                };
                 Ok(self.credentials.insert(Arc::new(credentials)).clone())
             }
             Err(failure) => {
-                let last =
-                    self.credentials.as_ref().filter(|kept| kept.expires_at.is_some_and(|at| now < at));
-                if let Some(last) = last {
-                    self.refresh_at = soonest;
-                    return Ok(last.clone());
-                }
-                self.failure = Some(failure.clone());
-                Err(failure)
+                let last = self.credentials.as_ref().filter(|kept| !kept.is_expired(now));
+                let last = last.cloned().ok_or(failure)?;
+                self.refresh_at = soonest;
+                Ok(last)
             }
         }
     }
@@ -98,7 +125,7 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use testkit::{ManualClock, START};
 
     fn minutes(count: u64) -> Duration {
@@ -114,6 +141,7 @@ mod tests {
         let (keeper, clock) = (Keeper::default(), ManualClock::default());
         let hour = || Ok(Credentials::new("FIRST", "s").until(START.plus(minutes(60))));
         let lasting = || Ok(Credentials::new("SECOND", "s"));
+        let rotated = || Ok(Credentials::new("THIRD", "s"));
         let steps = [
             // minutes that pass, what would be found, whose are used then
             (0, hour(), "FIRST"),
@@ -121,7 +149,12 @@ mod tests {
             (2, lack(), "FIRST"),
             (0, lasting(), "FIRST"),
             (1, lasting(), "SECOND"),
-            (100_000, lack(), "SECOND"),
+            // Keys that say nothing of an end are looked for again as well, and kept where there are no others.
+            (14, rotated(), "SECOND"),
+            (1, lack(), "SECOND"),
+            (0, rotated(), "SECOND"),
+            (1, rotated(), "THIRD"),
+            (100_000, lack(), "THIRD"),
         ];
         for (passed, found, expected) in steps {
             clock.advance(minutes(passed));
@@ -157,6 +190,45 @@ mod tests {
             assert_eq!([first.is_ok(), second.is_ok(), third.is_ok()], [expected; 3]);
             assert_eq!(searches.load(Ordering::SeqCst), 1);
         }
+    }
+
+    /// The search that is under way ends only after the other call has its answer.
+    #[tokio::test]
+    async fn nobody_waits_for_new_ones_while_the_old_ones_are_good() {
+        let ends_in = |minutes_left| Credentials::new("OLD", "s").until(START.plus(minutes(minutes_left)));
+        for old in [Credentials::new("OLD", "s"), ends_in(18)] {
+            let (keeper, clock) = (Keeper::default(), ManualClock::default());
+            keeper.get(&clock, || async { Ok(old) }).await.expect("credentials");
+            clock.advance(minutes(15));
+            let (answered, wait) = tokio::sync::oneshot::channel();
+            let search = || async {
+                wait.await.expect("the other call was answered");
+                Ok(Credentials::new("NEW", "s"))
+            };
+            let beside = async {
+                let used = keeper.get(&clock, || async { lack() }).await.expect("credentials");
+                answered.send(()).expect("the search goes on");
+                used
+            };
+            let (new, used) = tokio::join!(keeper.get(&clock, search), beside);
+            assert_eq!(used.access_key_id, "OLD");
+            assert_eq!(new.expect("credentials").access_key_id, "NEW");
+        }
+    }
+
+    #[tokio::test]
+    async fn those_that_were_refused_are_looked_for_anew_once() {
+        let (keeper, clock) = (Keeper::default(), ManualClock::default());
+        let old =
+            keeper.get(&clock, || async { Ok(Credentials::new("OLD", "s")) }).await.expect("credentials");
+        keeper.refused(&old);
+        keeper.get(&clock, || async { lack() }).await.expect_err("the refused ones are gone");
+        let new =
+            keeper.get(&clock, || async { Ok(Credentials::new("NEW", "s")) }).await.expect("credentials");
+        // The answer to an older call comes late.
+        keeper.refused(&old);
+        let used = keeper.get(&clock, || async { lack() }).await.expect("credentials");
+        assert!(Arc::ptr_eq(&used, &new));
     }
 
     #[tokio::test]

@@ -26,7 +26,11 @@ fn config() -> Config {
 }
 
 fn client(config: Config, variables: &[(&str, &str)]) -> Client {
-    Client::new(config, variables.iter().copied().collect::<Environment>(), Arc::new(ManualClock::default()))
+    client_at(Arc::new(ManualClock::default()), config, variables)
+}
+
+fn client_at(clock: Arc<ManualClock>, config: Config, variables: &[(&str, &str)]) -> Client {
+    Client::new(config, variables.iter().copied().collect::<Environment>(), clock)
 }
 
 async fn list_tables(client: &Client) -> Result<aws::Answer, Failure> {
@@ -131,4 +135,93 @@ async fn what_silence_means() {
         let failure = list_tables(&client).await.expect_err("silence");
         assert_eq!(failure, Failure::TimedOut(sent), "{case}");
     }
+}
+
+/// Who signed the calls so far.
+fn signers(server: &Server) -> Vec<String> {
+    let signer = |request: &http::Request| {
+        let authorization = request.header("authorization").expect("a signature");
+        let (_, credential) = authorization.split_once("Credential=").expect("a credential");
+        credential.split('/').next().unwrap_or_default().to_owned()
+    };
+    server.requests().iter().map(signer).collect()
+}
+
+/// A file of keys, which are then others.
+struct Keys(tempfile::TempDir);
+
+impl Keys {
+    fn path(&self) -> String {
+        self.0.path().join("credentials").to_str().expect("a plain path").to_owned()
+    }
+
+    fn write(&self, id: &str) {
+        let keys = format!("[default]\naws_access_key_id={id}\naws_secret_access_key=hunter2\n");
+        std::fs::write(self.path(), keys).expect("written");
+    }
+}
+
+#[tokio::test]
+async fn keys_that_were_put_into_the_file_count_after_a_while() {
+    let server = Server::start(|_| http::json(200, "{}")).await;
+    let (keys, clock) = (Keys(tempfile::tempdir().expect("a folder")), Arc::new(ManualClock::default()));
+    keys.write("OLD");
+    let variables = [("AWS_ENDPOINT_URL", server.url()), ("AWS_SHARED_CREDENTIALS_FILE", keys.path())];
+    let variables = variables.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let client = client_at(clock.clone(), Config { credentials: None, ..config() }, &variables);
+    list_tables(&client).await.expect("an answer");
+    keys.write("NEW");
+    for minutes in [14, 1] {
+        clock.advance(Duration::from_secs(60 * minutes));
+        list_tables(&client).await.expect("an answer");
+    }
+    // A file that is gone is no reason to stop: AWS says whether the keys are.
+    std::fs::remove_file(keys.path()).expect("removed");
+    clock.advance(Duration::from_secs(3600));
+    list_tables(&client).await.expect("an answer");
+    assert_eq!(signers(&server), ["OLD", "OLD", "NEW", "NEW"]);
+}
+
+#[tokio::test]
+async fn keys_that_aws_refuses_are_read_anew_by_the_next_call() {
+    let reasons = [
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "InvalidClientTokenId",
+        "UnrecognizedClientException",
+        "SignatureDoesNotMatch",
+    ];
+    for reason in reasons.into_iter().map(Some).chain([None]) {
+        let server = Server::start(move |request: &http::Request| {
+            let is_old = request.header("authorization").is_some_and(|who| who.contains("Credential=OLD/"));
+            let name = reason.unwrap_or("AccessDeniedException");
+            if is_old { http::json(403, "{}").with("x-amzn-errortype", name) } else { http::json(200, "{}") }
+        })
+        .await;
+        let keys = Keys(tempfile::tempdir().expect("a folder"));
+        keys.write("OLD");
+        let variables = [("AWS_ENDPOINT_URL", server.url()), ("AWS_SHARED_CREDENTIALS_FILE", keys.path())];
+        let variables = variables.each_ref().map(|(name, value)| (*name, value.as_str()));
+        let client = client(Config { credentials: None, ..config() }, &variables);
+        assert_eq!(list_tables(&client).await.expect("an answer").status, 403);
+        keys.write("NEW");
+        let expected = if reason.is_some() { 200 } else { 403 };
+        assert_eq!(list_tables(&client).await.expect("an answer").status, expected, "{reason:?}");
+    }
+}
+
+/// Each looking in its turn, the last of them would tell of a timeout instead.
+#[tokio::test]
+async fn calls_at_the_same_time_look_for_a_region_once() {
+    let server = Server::start(|_| http::json(404, "")).await;
+    let client =
+        client(Config { region: None, ..config() }, &[("AWS_EC2_METADATA_SERVICE_ENDPOINT", &server.url())]);
+    let (first, second, third) =
+        tokio::join!(list_tables(&client), list_tables(&client), list_tables(&client));
+    for answer in [first, second, third] {
+        assert_eq!(answer.expect_err("no region"), Failure::NoRegion);
+    }
+    assert_eq!(server.requests().len(), 1);
+    list_tables(&client).await.expect_err("no region");
+    assert_eq!(server.requests().len(), 2, "who comes later looks again");
 }

@@ -13,16 +13,24 @@ use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{Connection as _, Executor as _, MySqlConnection};
 use store::StoreError;
 use store::task::{self, Asked, Attempt, Work};
+use store::trust::Trust;
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use crate::config::CONNECT_TIMEOUT;
 use crate::counts::{self, Counts};
 use crate::error::{Fault, from_sqlx};
-use crate::nodelay::send_at_once;
+use crate::sockets;
 
 /// A transaction that the server does not end by itself in this time has lost its server.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// For the answer to one piece of hot work. A healthy server stores the largest batch (a thousand emails, some statements of
+/// 8 MB) in a second or two, and gives up itself on a lock after 10 s; one that has said nothing by now has lost its way
+/// to us. The client had better hear so than wait, and a worker has to record its results elsewhere before its leases
+/// run out.
+pub const HOT_TIMEOUT: Duration = Duration::from_secs(12);
+/// For a claim. Longer, since one that is given up and done all the same holds its emails until their leases run out.
+pub const CLAIM_TIMEOUT: Duration = Duration::from_secs(20);
 /// A connection that was idle this long is asked whether it still lives: the server may have been restarted.
 const TRUSTED_FOR: Duration = Duration::from_millis(500);
 /// How often work is done again that collided with other work.
@@ -42,25 +50,37 @@ pub type LaneWork<Q, T> = Work<Lane, Q, T, Fault>;
 pub struct Lane {
     pub connection: MySqlConnection,
     pub counts: Counts,
+    /// The order to commit is out: if the connection is lost now, nobody knows whether it was followed.
+    is_committing: bool,
     shard: u8,
     idle_since: Instant,
 }
 
 #[derive(Clone)]
-pub struct Lanes(Arc<Inner>);
+pub struct Lanes {
+    inner: Arc<Inner>,
+    answer_timeout: Duration,
+}
 
 struct Inner {
     options: MySqlConnectOptions,
+    trust: Arc<Trust>,
     session: &'static str,
     idle: Mutex<Option<Vec<Lane>>>,
     made: AtomicU8,
 }
 
 impl Lanes {
-    pub fn new(options: MySqlConnectOptions, session: &'static str) -> Self {
+    pub fn new(options: MySqlConnectOptions, session: &'static str, trust: Arc<Trust>) -> Self {
         // Processes begin at different rows of the counts.
         let made = AtomicU8::new(Uuid::new_v4().as_bytes()[0]);
-        Self(Arc::new(Inner { options, session, idle: Mutex::new(Some(Vec::new())), made }))
+        let inner = Inner { options, trust, session, idle: Mutex::new(Some(Vec::new())), made };
+        Self { inner: Arc::new(inner), answer_timeout: ANSWER_TIMEOUT }
+    }
+
+    /// The same lanes for those who wait so long for their work.
+    pub fn within(self, answer_timeout: Duration) -> Self {
+        Self { answer_timeout, ..self }
     }
 
     /// Answers the questions together. If that fails and not for want of a database, each is asked alone, so that only
@@ -103,8 +123,11 @@ impl Lanes {
         let begun = Instant::now();
         for try_number in 1.. {
             let mut lane = self.take().await?;
-            let fault = match timeout(ANSWER_TIMEOUT, lane.transaction(work)).await {
-                Err(_) => return Err(no_answer()),
+            let fault = match timeout(self.answer_timeout, lane.transaction(work)).await {
+                Err(_) => {
+                    self.inner.trust.is_lost();
+                    return Err(if lane.is_committing { left_open() } else { no_answer() });
+                }
                 Ok(Ok(())) => {
                     self.give_back(lane);
                     return Ok(());
@@ -129,12 +152,13 @@ impl Lanes {
     async fn take(&self) -> Result<Lane, StoreError> {
         loop {
             let kept = {
-                let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut idle = self.inner.idle.lock().unwrap_or_else(PoisonError::into_inner);
                 idle.as_mut().ok_or_else(closed)?.pop()
             };
             let Some(mut lane) = kept else { return self.connect().await };
-            let lives = lane.idle_since.elapsed() < TRUSTED_FOR
-                || matches!(timeout(CONNECT_TIMEOUT, lane.connection.ping()).await, Ok(Ok(())));
+            let idle_for = lane.idle_since.elapsed();
+            let lives = idle_for < TRUSTED_FOR
+                || self.inner.trust.lives(idle_for, async { lane.connection.ping().await.is_ok() }).await;
             if lives {
                 return Ok(lane);
             }
@@ -150,26 +174,27 @@ impl Lanes {
     }
 
     async fn connect(&self) -> Result<Lane, StoreError> {
-        let connection = connect(&self.0.options, self.0.session).await?;
-        let shard = counts::shard(self.0.made.fetch_add(1, Ordering::Relaxed));
-        Ok(Lane { connection, counts: Counts::default(), shard, idle_since: Instant::now() })
+        let connection = connect(&self.inner.options, self.inner.session).await?;
+        let shard = counts::shard(self.inner.made.fetch_add(1, Ordering::Relaxed));
+        let (counts, idle_since) = (Counts::default(), Instant::now());
+        Ok(Lane { connection, counts, is_committing: false, shard, idle_since })
     }
 
     fn give_back(&self, mut lane: Lane) {
         lane.idle_since = Instant::now();
-        if let Some(idle) = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        if let Some(idle) = self.inner.idle.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             idle.push(lane);
         }
     }
 
     fn forget_idle(&self) {
-        if let Some(idle) = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        if let Some(idle) = self.inner.idle.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             idle.clear();
         }
     }
 
     pub async fn close(&self) {
-        let idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let idle = self.inner.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
         for lane in idle.unwrap_or_default() {
             // The server notices that it is gone either way.
             let _ = timeout(CONNECT_TIMEOUT, lane.connection.close()).await;
@@ -179,21 +204,18 @@ impl Lanes {
 
 impl Lane {
     async fn transaction(&mut self, work: &mut dyn Attempt<Lane, Fault>) -> Result<(), Fault> {
-        self.counts = Counts::default();
+        (self.counts, self.is_committing) = (Counts::default(), false);
         self.connection.execute("BEGIN").await?;
         work.once(self).await?;
         let Self { connection, counts, shard, .. } = self;
         counts.flush(connection, *shard).await?;
+        self.is_committing = true;
         match self.connection.execute("COMMIT").await.map_err(Fault::Sql) {
             Ok(_) => Ok(()),
             // A refusal is an answer: nothing was kept.
             Err(fault) if fault.is_collision() => Err(fault),
             // Anything else leaves open whether it was.
-            Err(fault) => Err(StoreError::Unavailable(format!(
-                "the database was lost during a commit: {}",
-                fault.into_store_error()
-            ))
-            .into()),
+            Err(fault) => Err(StoreError::InDoubt(fault.into_store_error().to_string()).into()),
         }
     }
 
@@ -215,7 +237,7 @@ pub async fn connect(
 ) -> Result<MySqlConnection, StoreError> {
     let connecting = async {
         let mut connection = MySqlConnection::connect_with(options).await?;
-        send_at_once(options.get_port());
+        sockets::tune(options.get_port());
         connection.execute(session).await?;
         Ok(connection)
     };
@@ -227,6 +249,11 @@ pub async fn connect(
 
 pub fn no_answer() -> StoreError {
     StoreError::Unavailable("the database does not answer any more".into())
+}
+
+/// The same, of what may have been kept.
+pub fn left_open() -> StoreError {
+    StoreError::InDoubt("the database does not answer any more".into())
 }
 
 pub fn closed() -> StoreError {

@@ -30,7 +30,6 @@ mod intake;
 mod keys;
 mod lane;
 mod lookup;
-mod nodelay;
 mod outbox;
 mod paging;
 mod people;
@@ -39,6 +38,7 @@ mod recipients;
 mod row;
 mod schema;
 mod settle;
+mod sockets;
 mod suppressions;
 mod tallies;
 mod templates;
@@ -52,13 +52,14 @@ use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
 use sqlx::{Connection as _, Executor as _, MySqlConnection, Row as _};
 use store::group::Group;
 use store::task::on_its_own;
+use store::trust::Trust;
 use store::{Accepted, AttemptStart, Begun, ReportArrival, Reported, Settled, Settlement, StoreError};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 pub use crate::config::MysqlConfig;
 use crate::error::{Fault, from_sqlx};
-use crate::lane::{ANSWER_TIMEOUT, LaneWork, Lanes, Step, no_answer};
+use crate::lane::{ANSWER_TIMEOUT, CLAIM_TIMEOUT, HOT_TIMEOUT, LaneWork, Lanes, Step, no_answer};
 use crate::schema::Server;
 
 /// How many of the verbs that do not go in groups write at once; each holds a connection beside the pool.
@@ -95,25 +96,28 @@ impl MysqlStore {
         let packet_max = packet_max(&mut connection).await?;
         // The server notices that it is gone either way.
         let _ = connection.close().await;
-        let port = config.options().get_port();
+        let (trust, port) = (Arc::new(Trust::default()), config.options().get_port());
+        let pool_trust = Arc::clone(&trust);
         let pool = MySqlPoolOptions::new()
             .max_connections(config.pool_max())
             .acquire_timeout(config::ACQUIRE_TIMEOUT)
             .test_before_acquire(false)
-            .before_acquire(|connection, idle| {
+            .before_acquire(move |connection, idle| {
+                let trust = Arc::clone(&pool_trust);
                 Box::pin(async move {
-                    Ok(idle.idle_for < TRUSTED_FOR
-                        || matches!(timeout(config::CONNECT_TIMEOUT, connection.ping()).await, Ok(Ok(()))))
+                    let ping = async { connection.ping().await.is_ok() };
+                    Ok(idle.idle_for < TRUSTED_FOR || trust.lives(idle.idle_for, ping).await)
                 })
             })
             .after_connect(move |connection, _| {
-                nodelay::send_at_once(port);
+                sockets::tune(port);
                 Box::pin(async move { connection.execute(server.session()).await.map(|_| ()) })
             })
             .connect_lazy_with(config.options());
         // Each kind of work has connections of its own, which keep its statements prepared.
-        let lanes = || Lanes::new(config.options(), server.session());
-        let [accepting, beginning, settling, reporting] = [lanes(), lanes(), lanes(), lanes()];
+        let lanes = || Lanes::new(config.options(), server.session(), Arc::clone(&trust));
+        let hot = || lanes().within(HOT_TIMEOUT);
+        let [accepting, beginning, settling, reporting] = [hot(), hot(), hot(), hot()];
         Ok(Self {
             accepting: accept::group(accepting.clone(), packet_max),
             beginning: settle::group_of_begins(beginning.clone()),
@@ -122,7 +126,7 @@ impl MysqlStore {
             group_lanes: [accepting, beginning, settling, reporting],
             pool,
             lanes: lanes(),
-            claiming: lanes(),
+            claiming: lanes().within(CLAIM_TIMEOUT),
             writes: Arc::new(Semaphore::new(WRITES_MAX)),
             turns: Arc::default(),
             pruned_to: Mutex::default(),

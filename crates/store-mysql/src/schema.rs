@@ -32,7 +32,8 @@ pub enum Server {
 }
 
 /// What every connection asks of the server. Read committed locks no gaps between rows. Nothing of ours takes long: what
-/// does is stuck, and says so. Strict: a value that does not fit is an error, never cut.
+/// does is stuck, and says so. A transaction whose next statement does not come belongs to a connection that was lost
+/// without a word, and holds locks. Strict: a value that does not fit is an error, never cut.
 macro_rules! session {
     ($time_limit:literal) => {
         concat!(
@@ -48,17 +49,19 @@ macro_rules! session {
 impl Server {
     pub fn session(self) -> &'static str {
         match self {
-            // Milliseconds, and for reading alone.
-            Self::Mysql => session!("max_execution_time = 30000"),
-            Self::Mariadb => session!("max_statement_time = 30"),
+            // Milliseconds, and for reading alone. It has no limit for idle transactions, only one for idle connections.
+            Self::Mysql => session!("max_execution_time = 30000, wait_timeout = 60"),
+            Self::Mariadb => session!("max_statement_time = 30, idle_transaction_timeout = 15"),
         }
     }
 
     /// For migrations, which may have to wait for each other and take their time with large tables.
     fn unlimited_session(self) -> &'static str {
         match self {
-            Self::Mysql => "SET max_execution_time = 0, lock_wait_timeout = 600",
-            Self::Mariadb => "SET max_statement_time = 0, lock_wait_timeout = 600",
+            Self::Mysql => "SET max_execution_time = 0, lock_wait_timeout = 600, wait_timeout = 28800",
+            Self::Mariadb => {
+                "SET max_statement_time = 0, lock_wait_timeout = 600, idle_transaction_timeout = 0"
+            }
         }
     }
 

@@ -122,14 +122,94 @@ async fn clock_difference(connection: &mut MySqlConnection) -> Result<Option<Wea
         .fetch_one(connection)
         .await?;
     let theirs: i64 = row.try_get("millis")?;
-    let after = SystemClock.now();
-    let difference = (theirs - after.millis()).max(before.millis() - theirs);
-    Ok((difference > CLOCK_DIFFERENCE_MS_MAX).then(|| Weakness {
+    Ok(apart(before.millis(), theirs, SystemClock.now().millis()))
+}
+
+/// The server's clock was read between two looks at ours.
+fn apart(before_ms: i64, theirs_ms: i64, after_ms: i64) -> Option<Weakness> {
+    let difference = (theirs_ms - after_ms).max(before_ms - theirs_ms);
+    (difference > CLOCK_DIFFERENCE_MS_MAX).then(|| Weakness {
         setting: "clock".into(),
         text: format!(
             "differs from this machine's by {} s; let both follow a time server",
             difference / 1_000
         ),
         loses_data: false,
-    }))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: [(&str, &str); 9] = [
+        ("innodb_flush_log_at_trx_commit", "1"),
+        ("log_bin", "ON"),
+        ("sync_binlog", "1"),
+        ("binlog_format", "ROW"),
+        ("innodb_doublewrite", "ON"),
+        ("innodb_flush_method", "O_DIRECT"),
+        ("read_only", "OFF"),
+        ("max_allowed_packet", "67108864"),
+        ("max_connections", "28"),
+    ];
+
+    fn found(others: &[(&str, &str)]) -> Vec<(String, bool)> {
+        let settings = GOOD.iter().chain(others);
+        let settings = settings.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let settings = Settings(settings.collect());
+        let all = settings.losing_data().into_iter().chain(settings.in_the_way(16));
+        all.map(|weakness| (weakness.setting, weakness.loses_data)).collect()
+    }
+
+    #[test]
+    fn every_setting_that_loses_data_or_hinders_is_told() {
+        let cases = [
+            ("innodb_flush_log_at_trx_commit", "0", true),
+            ("innodb_flush_log_at_trx_commit", "2", true),
+            ("sync_binlog", "0", true),
+            ("sync_binlog", "100", true),
+            ("innodb_doublewrite", "OFF", true),
+            ("innodb_doublewrite", "0", true),
+            ("innodb_flush_method", "nosync", true),
+            ("read_only", "ON", false),
+            ("super_read_only", "1", false),
+            ("binlog_format", "STATEMENT", false),
+            ("max_allowed_packet", "16777216", false),
+            ("max_connections", "27", false),
+        ];
+        for (name, value, loses_data) in cases {
+            assert_eq!(found(&[(name, value)]), [(name.to_owned(), loses_data)], "{name} = {value}");
+        }
+    }
+
+    #[test]
+    fn what_is_good_enough_is_not_told() {
+        let cases: [&[(&str, &str)]; 5] = [
+            &[],
+            // Nothing is copied from the binary log that is not there.
+            &[("log_bin", "OFF"), ("sync_binlog", "0"), ("binlog_format", "STATEMENT")],
+            &[("innodb_doublewrite", "DETECT_AND_RECOVER")],
+            &[("innodb_flush_method", "fsync")],
+            // MariaDB has no such setting.
+            &[("super_read_only", "")],
+        ];
+        for others in cases {
+            assert_eq!(found(others), [], "{others:?}");
+        }
+    }
+
+    #[test]
+    fn clocks_that_are_too_far_apart() {
+        let cases = [
+            ("the same", 10_000, 10_000, 10_000, false),
+            ("as far behind as may be", 10_000, 5_000, 20_000, false),
+            ("further behind", 10_000, 4_999, 20_000, true),
+            ("as far ahead as may be", 10_000, 25_000, 20_000, false),
+            ("further ahead", 10_000, 25_001, 20_000, true),
+        ];
+        for (case, before, theirs, after, expected) in cases {
+            assert_eq!(apart(before, theirs, after).is_some(), expected, "{case}");
+        }
+    }
 }

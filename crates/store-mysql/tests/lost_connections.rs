@@ -26,7 +26,7 @@ fn temporary<T>(answer: Result<T, StoreError>) -> Option<T> {
     match answer {
         Ok(answer) => Some(answer),
         Err(error) => {
-            assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+            assert!(matches!(error, StoreError::Unavailable(_) | StoreError::InDoubt(_)), "{error:?}");
             None
         }
     }

@@ -162,8 +162,8 @@ async fn accept_with_keys(
             return Ok(Accepted::Stored);
         }
         let known = request.key().and_then(|(company, key)| taken.get(&(company, key.to_owned())));
-        // It was there a moment ago and its time ended between the two statements.
-        let gone = || StoreError::Unavailable("an idempotency key ran out just now".into());
+        // It was there a moment ago and its time ended between the two statements. The first has stored the others.
+        let gone = || StoreError::InDoubt("an idempotency key ran out just now".into());
         Ok(known.ok_or_else(gone)?.answer_to(request))
     };
     requests.iter().map(answer).collect()
@@ -189,8 +189,8 @@ impl Taken {
 
 /// One request after the other, as if they had come one by one; then everything that is to be stored at once.
 async fn accept_in_order(lane: &mut Lane, requests: &[Request]) -> Result<Vec<Accepted>, Fault> {
+    lane.begin().await?;
     let connection = &mut lane.connection;
-    sqlx::query("BEGIN").execute(&mut *connection).await?;
     let mut decision = Decision {
         keys: LockedKeys::lock(connection, requests).await?,
         days: lock_days(connection, requests).await?,
@@ -205,7 +205,7 @@ async fn accept_in_order(lane: &mut Lane, requests: &[Request]) -> Result<Vec<Ac
     for entries in statements(&entries) {
         insert(connection, lane.shard, entries).await?;
     }
-    sqlx::query("COMMIT").execute(&mut *connection).await?;
+    lane.commit().await?;
     Ok(answers)
 }
 

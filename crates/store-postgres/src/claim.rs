@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::error::{Fault, from_sqlx};
-use crate::lane::{ANSWER_TIMEOUT, Lane, Lanes, closed, no_answer};
+use crate::lane::{ANSWER_TIMEOUT, CLAIM_TIMEOUT, Lane, Lanes, closed, no_answer};
 use crate::take::{Asked, Found, Place, find, take};
 use crate::{PostgresStore, settle};
 
@@ -48,7 +48,7 @@ struct Claimer {
 impl PostgresStore {
     pub(crate) async fn claim_due(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
         let claimer = Claimer {
-            lanes: self.lanes.clone(),
+            lanes: self.lanes.clone().within(CLAIM_TIMEOUT),
             pool: self.pool.clone(),
             fairness: Arc::clone(&self.fairness),
         };

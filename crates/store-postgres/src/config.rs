@@ -16,7 +16,8 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a call waits for a connection of the pool.
 pub const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What every connection asks of the server. Nothing of ours takes long: what does is stuck, and says so.
+/// What every connection asks of the server. Nothing of ours takes long: what does is stuck, and says so. A transaction
+/// whose next statement does not come belongs to a connection that was lost without a word, and holds locks.
 /// No JIT: it would cost more than any statement here. No notices: the driver logs each, and a roll-back outside of a
 /// transaction, with which every connection goes back to the pool, is one. Along an index, always: every statement has
 /// one made for it, and the tables are empty at one moment and hold a million rows at the next, so that statistics
@@ -24,7 +25,7 @@ pub const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 const SESSION: &[(&str, &str)] = &[
     ("statement_timeout", "30s"),
     ("lock_timeout", "10s"),
-    ("idle_in_transaction_session_timeout", "60s"),
+    ("idle_in_transaction_session_timeout", "15s"),
     ("jit", "off"),
     ("client_min_messages", "error"),
     ("enable_seqscan", "off"),

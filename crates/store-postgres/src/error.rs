@@ -51,6 +51,27 @@ impl Fault {
         }
     }
 
+    /// Nobody is left on the connection who could say what came of the last statement. A server that ends a
+    /// connection in words (57P) has undone it; a pooler between us and the server says 08 when it lost the server.
+    pub fn is_lost_connection(&self) -> bool {
+        match self {
+            Self::Sql(Error::Io(_) | Error::Tls(_) | Error::Protocol(_)) => true,
+            Self::Sql(Error::Database(error)) => {
+                let code = code(&**error);
+                code.starts_with("08") || code == "40003"
+            }
+            Self::Sql(_) | Self::Store(_) | Self::Changed => false,
+        }
+    }
+
+    /// What to tell of a connection that was lost when what had been ordered could not be undone any more.
+    pub fn into_doubt(self) -> StoreError {
+        match self.is_lost_connection() {
+            true => StoreError::InDoubt(self.into_store_error().to_string()),
+            false => self.into_store_error(),
+        }
+    }
+
     pub fn into_store_error(self) -> StoreError {
         match self {
             Self::Sql(error) => from_sqlx(error),

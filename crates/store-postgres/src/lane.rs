@@ -12,15 +12,23 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection};
 use store::StoreError;
 use store::task::{Asked, Attempt, Work};
+use store::trust::Trust;
 use tokio::time::{Instant, timeout};
 
 use crate::config::CONNECT_TIMEOUT;
 use crate::counts;
 use crate::error::{Fault, from_sqlx};
-use crate::nodelay::send_at_once;
+use crate::sockets;
 
 /// A statement that the server does not end by itself in time has lost its server.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(40);
+/// For the answer to one piece of hot work. A healthy server stores the largest batch (a thousand emails, some statements of
+/// 8 MB) in a second or two, and gives up itself on a lock after 10 s; one that has said nothing by now has lost its way
+/// to us. The client had better hear so than wait, and a worker has to record its results elsewhere before its leases
+/// run out.
+pub const HOT_TIMEOUT: Duration = Duration::from_secs(12);
+/// For a claim. Longer, since one that is given up and done all the same holds its emails until their leases run out.
+pub const CLAIM_TIMEOUT: Duration = Duration::from_secs(20);
 /// A connection that was idle this long is asked whether it still lives: the server may have been restarted.
 const TRUSTED_FOR: Duration = Duration::from_millis(500);
 /// How often work is done again that collided with other work, and the pause before it.
@@ -31,16 +39,22 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub struct Lane {
     pub connection: PgConnection,
     pub shard: i16,
+    /// A transaction is under way, and the order to commit it is not: if the connection is lost now, nothing is kept.
+    is_in_transaction: bool,
     /// Something went wrong on it although its work is done: it is not to be used again.
     pub is_doubtful: bool,
     idle_since: Instant,
 }
 
 #[derive(Clone)]
-pub struct Lanes(Arc<Inner>);
+pub struct Lanes {
+    inner: Arc<Inner>,
+    answer_timeout: Duration,
+}
 
 struct Inner {
     options: PgConnectOptions,
+    trust: Arc<Trust>,
     idle: Mutex<Option<Vec<Lane>>>,
     made: AtomicU8,
 }
@@ -49,10 +63,16 @@ struct Inner {
 pub type LaneWork<Q, T> = Work<Lane, Q, T, Fault>;
 
 impl Lanes {
-    pub fn new(options: PgConnectOptions) -> Self {
+    pub fn new(options: PgConnectOptions, trust: Arc<Trust>) -> Self {
         // Processes begin at different rows of the counts.
         let made = AtomicU8::new(uuid::Uuid::new_v4().as_bytes()[0]);
-        Self(Arc::new(Inner { options, idle: Mutex::new(Some(Vec::new())), made }))
+        let inner = Inner { options, trust, idle: Mutex::new(Some(Vec::new())), made };
+        Self { inner: Arc::new(inner), answer_timeout: HOT_TIMEOUT }
+    }
+
+    /// The same lanes for those who wait so long for their work.
+    pub fn within(self, answer_timeout: Duration) -> Self {
+        Self { answer_timeout, ..self }
     }
 
     /// Answers the questions together. If that fails and not for want of a database, each is asked alone, so that only
@@ -93,19 +113,24 @@ impl Lanes {
     async fn attempt(&self, work: &mut dyn Attempt<Lane, Fault>) -> Result<(), StoreError> {
         for try_number in 1.. {
             let mut lane = self.take().await?;
-            let fault = match timeout(ANSWER_TIMEOUT, work.once(&mut lane)).await {
-                Err(_) => return Err(no_answer()),
+            lane.is_in_transaction = false;
+            let fault = match timeout(self.answer_timeout, work.once(&mut lane)).await {
+                Err(_) => {
+                    self.inner.trust.is_lost();
+                    return Err(if lane.is_in_transaction { no_answer() } else { left_open() });
+                }
                 Ok(Ok(())) => {
                     self.give_back(lane);
                     return Ok(());
                 }
                 Ok(Err(fault)) => fault,
             };
+            let is_undone = lane.is_in_transaction;
             if fault.leaves_connection_usable() && roll_back(&mut lane.connection).await {
                 self.give_back(lane);
             }
             if !fault.is_collision() || try_number == TRIES_MAX {
-                return Err(fault.into_store_error());
+                return Err(if is_undone { fault.into_store_error() } else { fault.into_doubt() });
             }
             tokio::time::sleep(PAUSE * try_number).await;
         }
@@ -115,12 +140,13 @@ impl Lanes {
     async fn take(&self) -> Result<Lane, StoreError> {
         loop {
             let kept = {
-                let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut idle = self.inner.idle.lock().unwrap_or_else(PoisonError::into_inner);
                 idle.as_mut().ok_or_else(closed)?.pop()
             };
             let Some(mut lane) = kept else { return self.connect().await };
-            let lives = lane.idle_since.elapsed() < TRUSTED_FOR
-                || matches!(timeout(CONNECT_TIMEOUT, lane.connection.ping()).await, Ok(Ok(())));
+            let idle_for = lane.idle_since.elapsed();
+            let lives = idle_for < TRUSTED_FOR
+                || self.inner.trust.lives(idle_for, async { lane.connection.ping().await.is_ok() }).await;
             if lives {
                 return Ok(lane);
             }
@@ -136,10 +162,16 @@ impl Lanes {
     }
 
     async fn connect(&self) -> Result<Lane, StoreError> {
-        let connection = connect(&self.0.options).await?;
-        send_at_once(self.0.options.get_port());
-        let shard = counts::shard(self.0.made.fetch_add(1, Ordering::Relaxed));
-        Ok(Lane { connection, shard, is_doubtful: false, idle_since: Instant::now() })
+        let connection = connect(&self.inner.options).await?;
+        sockets::tune(self.inner.options.get_port());
+        let shard = counts::shard(self.inner.made.fetch_add(1, Ordering::Relaxed));
+        Ok(Lane {
+            connection,
+            shard,
+            is_in_transaction: false,
+            is_doubtful: false,
+            idle_since: Instant::now(),
+        })
     }
 
     fn give_back(&self, mut lane: Lane) {
@@ -147,17 +179,32 @@ impl Lanes {
             return;
         }
         lane.idle_since = Instant::now();
-        if let Some(idle) = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        if let Some(idle) = self.inner.idle.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             idle.push(lane);
         }
     }
 
     pub async fn close(&self) {
-        let idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let idle = self.inner.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
         for lane in idle.unwrap_or_default() {
             // The server notices that it is gone either way.
             let _ = timeout(CONNECT_TIMEOUT, lane.connection.close()).await;
         }
+    }
+}
+
+impl Lane {
+    /// From here on nothing is kept unless `commit` is reached.
+    pub async fn begin(&mut self) -> Result<(), Fault> {
+        self.is_in_transaction = true;
+        sqlx::query("BEGIN").execute(&mut self.connection).await?;
+        Ok(())
+    }
+
+    pub async fn commit(&mut self) -> Result<(), Fault> {
+        self.is_in_transaction = false;
+        sqlx::query("COMMIT").execute(&mut self.connection).await?;
+        Ok(())
     }
 }
 
@@ -177,6 +224,11 @@ pub async fn roll_back(connection: &mut PgConnection) -> bool {
 
 pub fn no_answer() -> StoreError {
     StoreError::Unavailable("PostgreSQL does not answer any more".into())
+}
+
+/// The same, of what may have been kept.
+pub fn left_open() -> StoreError {
+    StoreError::InDoubt("PostgreSQL does not answer any more".into())
 }
 
 pub fn closed() -> StoreError {

@@ -24,7 +24,6 @@ mod insert;
 mod intake;
 mod lane;
 mod lookup;
-mod nodelay;
 mod outbox;
 mod paging;
 mod people;
@@ -33,6 +32,7 @@ mod recipients;
 mod row;
 mod schema;
 mod settle;
+mod sockets;
 mod suppressions;
 mod take;
 mod tallies;
@@ -49,13 +49,14 @@ use sqlx::{Connection as _, PgConnection};
 use store::fairness::Fairness;
 use store::group::Group;
 use store::task::{self, Asked, Attempt, on_its_own};
+use store::trust::Trust;
 use store::{Accepted, AttemptStart, Begun, ReportArrival, Reported, Settled, Settlement, StoreError};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
 pub use crate::config::PostgresConfig;
 use crate::error::Fault;
-use crate::lane::{ANSWER_TIMEOUT, Lanes, no_answer};
+use crate::lane::{ANSWER_TIMEOUT, Lanes, left_open, no_answer};
 use crate::wake::Wake;
 
 /// How often a write is done again that collided with another.
@@ -84,13 +85,26 @@ impl PostgresStore {
         schema::migrate(&mut connection).await?;
         // The server notices that it is gone either way.
         let _ = connection.close().await;
+        let (trust, port) = (Arc::new(Trust::default()), config.options().get_port());
+        let pool_trust = Arc::clone(&trust);
         let pool = PgPoolOptions::new()
             .max_connections(config.pool_max())
             .acquire_timeout(config::ACQUIRE_TIMEOUT)
+            .test_before_acquire(false)
+            .before_acquire(move |connection, idle| {
+                let trust = Arc::clone(&pool_trust);
+                Box::pin(async move {
+                    Ok(trust.lives(idle.idle_for, async { connection.ping().await.is_ok() }).await)
+                })
+            })
+            .after_connect(move |_, _| {
+                sockets::tune(port);
+                Box::pin(async { Ok(()) })
+            })
             // A transaction whose caller went away in its first moment would stay open (sqlx issue 4385).
             .after_release(|connection, _| Box::pin(async move { Ok(lane::roll_back(connection).await) }))
             .connect_lazy_with(config.options());
-        let lanes = Lanes::new(config.hot_options());
+        let lanes = Lanes::new(config.hot_options(), trust);
         let wake = Arc::new(Wake::start(pool.clone(), config.options()));
         Ok(Self {
             accepting: accept::group(lanes.clone(), Arc::clone(&wake)),
@@ -147,19 +161,27 @@ async fn write_in_time(
     work: &mut dyn Attempt<PgConnection, Fault>,
 ) -> Result<(), StoreError> {
     for try_number in 1.. {
-        match timeout(time, write_once(pool, work)).await {
+        let mut is_committing = false;
+        match timeout(time, write_once(pool, work, &mut is_committing)).await {
+            Err(_) if is_committing => return Err(left_open()),
             Err(_) => return Err(no_answer()),
             Ok(Err(fault)) if fault.is_collision() && try_number < TRIES_MAX => {}
+            Ok(Err(fault)) if is_committing => return Err(fault.into_doubt()),
             Ok(outcome) => return outcome.map_err(Fault::into_store_error),
         }
     }
     unreachable!("the tries are bounded")
 }
 
-async fn write_once(pool: &PgPool, work: &mut dyn Attempt<PgConnection, Fault>) -> Result<(), Fault> {
+async fn write_once(
+    pool: &PgPool,
+    work: &mut dyn Attempt<PgConnection, Fault>,
+    is_committing: &mut bool,
+) -> Result<(), Fault> {
     // Dropping it undoes it.
     let mut transaction = pool.begin().await?;
     work.once(&mut transaction).await?;
+    *is_committing = true;
     transaction.commit().await?;
     Ok(())
 }

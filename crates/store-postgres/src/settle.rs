@@ -21,7 +21,7 @@ use crate::counts::Counts;
 use crate::error::Fault;
 use crate::failures::{self, Failed};
 use crate::feedback::MESSAGE_ID_BYTES_MAX;
-use crate::lane::{Lane, Lanes};
+use crate::lane::{HOT_TIMEOUT, Lane, Lanes};
 use crate::row::{self, History, at, clean, signed, trouble};
 use crate::wake::Wake;
 
@@ -409,7 +409,8 @@ impl PostgresStore {
         guards: Vec<Guard>,
         until: Timestamp,
     ) -> Result<Vec<EmailId>, StoreError> {
-        let renewed = self.write((owner, guards.clone(), until), |connection, (owner, guards, until)| {
+        let asked = (owner, guards.clone(), until);
+        let renewed = self.write_within(HOT_TIMEOUT, asked, |connection, (owner, guards, until)| {
             Box::pin(renew(connection, *owner, guards, *until))
         });
         let renewed = renewed.await?;

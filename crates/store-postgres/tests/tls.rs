@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::net::{Ipv4Addr, ToSocketAddrs as _};
 use std::path::PathBuf;
 
 use sqlx::Row as _;
@@ -10,6 +11,7 @@ use store::{StoreError, Upkeep};
 use store_postgres::{PostgresConfig, PostgresStore};
 use support::Database;
 use testkit::an_email;
+use testkit::wire::Proxy;
 
 /// Whether the test server speaks TLS; one that POSTHASTE_TEST_POSTGRES names may not.
 async fn has_tls(database: &Database) -> bool {
@@ -65,5 +67,31 @@ async fn a_server_that_is_not_known_is_refused() {
     let Err(error) = open(&database, "sslmode=verify-ca&sslrootcert=/nowhere/ca.pem").await else {
         panic!("there is no such file")
     };
+    assert!(matches!(error, StoreError::Unavailable(_) | StoreError::Unusable(_)), "{error:?}");
+}
+
+/// The same server at an address that its certificate does not name.
+async fn elsewhere(database: &Database) -> (Proxy, url::Url) {
+    let mut url: url::Url = database.url().parse().expect("a URL");
+    let server = (url.host_str().expect("a host"), url.port().expect("a port"));
+    let server = server.to_socket_addrs().expect("an address").next().expect("an address");
+    let ip = Ipv4Addr::new(127, 0, 0, 2);
+    let proxy = Proxy::start_at(ip, server).await;
+    url.set_host(Some(&ip.to_string())).expect("a URL with a host");
+    url.set_port(Some(proxy.address.port())).expect("a URL with a host");
+    (proxy, url)
+}
+
+#[tokio::test]
+async fn a_server_of_another_name_is_refused() {
+    let database = Database::new().await;
+    let Some(authority) = authority() else { return };
+    let (_proxy, mut url) = elsewhere(&database).await;
+    let mut open = async |mode: &str| {
+        url.set_query(Some(&format!("sslmode={mode}&sslrootcert={}", authority.display())));
+        PostgresStore::open(&PostgresConfig::parse(url.as_str()).expect("a good URL")).await
+    };
+    open("verify-ca").await.expect("its authority is known").close().await;
+    let Err(error) = open("verify-full").await else { panic!("the certificate is for another name") };
     assert!(matches!(error, StoreError::Unavailable(_) | StoreError::Unusable(_)), "{error:?}");
 }

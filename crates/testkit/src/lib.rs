@@ -1,9 +1,11 @@
-//! What tests share: a clock they turn by hand, builders of emails and companies, a small disk, and, with the feature
-//! `http`, a server that answers as told.
+//! What tests share: a clock they turn by hand, builders of emails and companies, a small disk, with the feature `http` a
+//! server that answers as told, and with the feature `wire` a wire that can be cut.
 
 #[cfg(feature = "http")]
 pub mod http;
 pub mod small_disk;
+#[cfg(feature = "wire")]
+pub mod wire;
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;

@@ -234,8 +234,9 @@ pub async fn replay(at: At, fields: Fields) -> Response {
     let number = |name: &str| fields.get(name).and_then(|text| text.parse::<u64>().ok());
     order["limit"] = number("step").unwrap_or(STEP).clamp(1, STEP).into();
     let answer = at.post("/v1/dlq/replay", &order).await;
-    // A long replay goes on behind the answer; the page that follows counts down as it does.
-    if answer.code() == "REQUEST_TIMEOUT" {
+    // A long replay goes on behind the answer, and one in doubt may have been done; the page that follows counts what
+    // is left.
+    if ["REQUEST_TIMEOUT", "STORE_IN_DOUBT"].contains(&answer.code()) {
         return done(&path, "replaying");
     }
     if !answer.is_fine() {

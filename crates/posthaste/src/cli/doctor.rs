@@ -104,7 +104,7 @@ async fn examine(session: &Session, args: &Args) -> Vec<Finding> {
         Some(database) => findings.extend(file(session, database).await),
         None => findings.extend(server(session).await),
     }
-    findings.push(lease(config));
+    findings.push(lease(config.lease));
     findings.push(guard(config));
     findings.push(alerts(config));
     let senders = senders(session).await;
@@ -182,8 +182,8 @@ async fn file(session: &Session, database: &Path) -> Vec<Finding> {
     let directory = directory_of(database);
     let mut findings = vec![
         writable(&directory),
-        file_system(database),
-        clock_of_disk(session.now(), &directory),
+        file_system(file_system_at(&directory).as_deref()),
+        clock_of_disk(session.now(), probe(&directory).ok().flatten()),
         private(database),
     ];
     if database.exists() {
@@ -243,9 +243,12 @@ fn writable(directory: &Path) -> Finding {
 
 /// The complaint about a database on a network file system. A server says it at its start, too.
 pub fn on_network(database: &Path) -> Option<String> {
-    let kind = file_system_at(&directory_of(database))?;
+    network_complaint(&file_system_at(&directory_of(database))?)
+}
+
+fn network_complaint(kind: &str) -> Option<String> {
     NETWORK_FILE_SYSTEMS
-        .contains(&kind.as_str())
+        .contains(&kind)
         .then(|| format!("{kind} is a network file system, on which SQLite loses data; use a local disk"))
 }
 
@@ -255,11 +258,12 @@ fn file_system_at(directory: &Path) -> Option<String> {
     file_system_of(&mounts, &real).map(str::to_owned)
 }
 
-fn file_system(database: &Path) -> Finding {
-    if let Some(text) = on_network(database) {
+/// What a database on a file system of this kind has to expect; none where it cannot be found out.
+fn file_system(kind: Option<&str>) -> Finding {
+    if let Some(text) = kind.and_then(network_complaint) {
         return finding("file system", Verdict::Wrong, text);
     }
-    match file_system_at(&directory_of(database)).as_deref() {
+    match kind {
         Some("tmpfs" | "ramfs") => finding(
             "file system",
             Verdict::Warning,
@@ -301,11 +305,9 @@ fn clock(now: Timestamp) -> Finding {
     finding("clock", Verdict::Fine, format!("it shows {now}"))
 }
 
-fn clock_of_disk(now: Timestamp, directory: &Path) -> Finding {
-    let skew = match probe(directory) {
-        Ok(Some(at)) => at.since(now).max(now.since(at)),
-        _ => Duration::ZERO,
-    };
+/// `written_at` is what the disk says of a file that was written now.
+fn clock_of_disk(now: Timestamp, written_at: Option<Timestamp>) -> Finding {
+    let skew = written_at.map_or(Duration::ZERO, |at| at.since(now).max(now.since(at)));
     if skew > SKEW_MAX {
         let text = format!("it is {} away from ours; set both by NTP", duration(skew));
         return finding("clock of disk", Verdict::Wrong, text);
@@ -359,10 +361,13 @@ async fn store(session: &Session) -> Vec<Finding> {
 }
 
 async fn check_settings(store: &dyn Store) -> Vec<Finding> {
-    let weaknesses = match store.weaknesses().await {
-        Ok(weaknesses) => weaknesses,
-        Err(error) => return vec![finding("settings", Verdict::Wrong, error.to_string())],
-    };
+    match store.weaknesses().await {
+        Ok(weaknesses) => settings(weaknesses),
+        Err(error) => vec![finding("settings", Verdict::Wrong, error.to_string())],
+    }
+}
+
+fn settings(weaknesses: Vec<Weakness>) -> Vec<Finding> {
     if weaknesses.is_empty() {
         return vec![finding("settings", Verdict::Fine, "none that loses data")];
     }
@@ -404,11 +409,11 @@ async fn check_queue(session: &Session, store: &dyn Store) -> Finding {
     finding("queue", if is_stuck { Verdict::Warning } else { Verdict::Fine }, text)
 }
 
-fn lease(config: &Config) -> Finding {
+fn lease(lease: Duration) -> Finding {
     let timeout = provider::SEND_TIMEOUT;
-    let text = format!("{} for a call of at most {}", duration(config.lease), duration(timeout));
+    let text = format!("{} for a call of at most {}", duration(lease), duration(timeout));
     // The configuration refuses this already; said here because it is what keeps mail from going out twice.
-    let verdict = if config.lease > timeout { Verdict::Fine } else { Verdict::Wrong };
+    let verdict = if lease > timeout { Verdict::Fine } else { Verdict::Wrong };
     finding("lease", verdict, text)
 }
 
@@ -458,22 +463,4 @@ async fn provider(config: &Config, name: &str, senders: &[Address]) -> Finding {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_file_system_of_a_path() {
-        let mounts =
-            "/dev/a / ext4 rw 0 0\nserver:/x /srv/mail nfs4 rw 0 0\n/dev/b /srv/my\\040disk xfs rw 0 0\n";
-        let cases = [
-            ("/var/lib", Some("ext4")),
-            ("/srv/mail/posthaste", Some("nfs4")),
-            ("/srv/mailbox", Some("ext4")),
-            ("/srv/my disk/x", Some("xfs")),
-        ];
-        for (path, kind) in cases {
-            assert_eq!(file_system_of(mounts, Path::new(path)), kind, "{path}");
-        }
-        assert_eq!(file_system_of("", Path::new("/x")), None);
-    }
-}
+mod tests;

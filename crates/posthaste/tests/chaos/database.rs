@@ -12,7 +12,7 @@ use tokio::process::Command;
 
 use crate::peer::{Files, Peer};
 use crate::processes::python;
-use crate::proxy::{Proxy, Wire};
+use testkit::wire::{Proxy, Wire};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {

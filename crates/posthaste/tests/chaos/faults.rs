@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::Rng as _;
 
 use crate::plan::{Plan, WORKER_CONCURRENCY, setting};
-use crate::proxy::Wire;
+use testkit::wire::Wire;
 
 const API_KILLS: &str = "POSTHASTE_CHAOS_API_KILLS";
 const WORKER_KILLS: &str = "POSTHASTE_CHAOS_WORKER_KILLS";
@@ -57,14 +57,15 @@ impl Faults {
         }
     }
 
-    /// Nobody dies; the wire to the database is cut, once with and once without a word.
+    /// Nobody dies; the wire to the database is cut, with a word, without one, and so that the connections of before
+    /// never pass anything again.
     pub fn cuts_alone() -> Self {
         Self {
             api_kills: 0,
             worker_kills: 0,
             worker_replacements: 0,
             database_kills: 0,
-            cuts: vec![Wire::Reset, Wire::Silent],
+            cuts: vec![Wire::Reset, Wire::Silent, Wire::HalfOpen],
             cut_for: cut_for(),
         }
     }
@@ -84,6 +85,12 @@ impl Faults {
     /// database keeps its results until it can record them.
     pub fn copies_max(&self) -> usize {
         self.worker_kills * WORKER_CONCURRENCY
+    }
+
+    /// Who brings its worker down three times is given up. Suspects run alone, so each death of a worker ends one of them
+    /// at most; a database that was lost is nobody's fault.
+    pub fn quarantined_max(&self) -> usize {
+        self.worker_kills
     }
 
     /// After how many emails at the provider each is due. Leases have to run out after a worker's death, so workers

@@ -10,8 +10,8 @@ use crate::faults::{API_PROCESSES, Fault, WORKER_PROCESSES};
 use crate::http::{Connection, Exchange};
 use crate::kills::{COMEBACK_MAX, LOOK_EVERY};
 use crate::processes::Server;
-use crate::proxy::Wire;
 use crate::rig::Rig;
+use testkit::wire::Wire;
 
 pub struct Fleet<'a> {
     rig: &'a Rig,
@@ -63,6 +63,9 @@ impl<'a> Fleet<'a> {
         tokio::time::sleep(cut_for / 2).await;
         let (_, ready) = tokio::join!(tokio::time::sleep(cut_for / 2), self.readiness());
         self.rig.database.set_wire(Wire::Whole);
+        let healed = Instant::now();
+        self.await_ready().await;
+        println!("         ready again {:.1?} after {wire:?} was healed", healed.elapsed());
         for exchange in ready {
             let is_right = matches!(&exchange, Exchange::Answered(answer)
                 if answer.status == 503 && answer.retry_after_secs.is_some() && answer.body.contains("store"));

@@ -21,7 +21,6 @@ mod poison;
 mod power;
 mod processes;
 mod provider_ledger;
-mod proxy;
 mod rig;
 mod servers;
 mod stored;

@@ -85,7 +85,10 @@ async fn lose_nothing(engine: Engine, emails: usize, faults: Faults, lease_secs:
         started.elapsed()
     );
 
-    let fails = verdict.breaks_promises() || !is_drained || verdict.dup_copies > faults.copies_max();
+    let fails = verdict.breaks_promises()
+        || !is_drained
+        || verdict.dup_copies > faults.copies_max()
+        || verdict.quarantined > faults.quarantined_max();
     if fails {
         verdict.print_complaints();
     }

@@ -195,6 +195,8 @@ impl Verdict {
         let counts = [self.lost, self.stuck, self.dup_unflagged, self.regressions, self.failed];
         counts.iter().any(|count| *count > 0)
             || self.dup_copies > self.in_flight
+            // Suspects run alone, so each fault blames one of them at most.
+            || self.quarantined > self.faults
             || self.sent + self.quarantined != self.accepted
             || !self.complaints.is_empty()
     }

@@ -363,3 +363,47 @@ fn process_operators_ask_postgres() {
 fn process_operators_ask_mariadb() {
     operators_ask(MARIADB, "INTERVAL 1 HOUR");
 }
+
+/// How long nothing is to do while it is counted: several rounds of everything that looks by itself.
+const IDLE_SECS: u64 = 5;
+
+/// A gateway with nothing to do costs its server next to nothing. `counter` says how much the server has been asked.
+fn idleness_is_cheap(kind: Kind, counter: &str, per_sec_max: f64) {
+    let server = OwnServer::start(kind);
+    let database = Database::new(&server.url());
+    let place = database.place();
+    place.print(&["company", "add", "acme", "--from", "hello@acme.com"]);
+    let key = place.print(&["key", "create", "--company", "acme", "--test"]);
+    let (api, worker) = (serve(&place, "api"), serve(&place, "worker"));
+    // Both have been at work, and all their connections are made.
+    let id = id_in(&send(&api.address(), key.trim()));
+    worker.address();
+    place.wait_for(&id, "SENT");
+    let count = || -> f64 {
+        let rows = ask(&database.url(), counter).expect("the server is asked");
+        rows[0].last().expect("a number").parse().expect("a number")
+    };
+    let (before, began) = (count(), std::time::Instant::now());
+    std::thread::sleep(std::time::Duration::from_secs(IDLE_SECS));
+    let per_sec = (count() - before) / began.elapsed().as_secs_f64();
+    println!("idle: {per_sec:.1} per second on {}", kind.script);
+    assert!(per_sec > 0.0, "nothing was counted");
+    assert!(per_sec <= per_sec_max, "{per_sec:.1} per second, with nothing to do");
+    for server in [worker, api] {
+        server.stop();
+    }
+}
+
+/// Transactions, a statement alone being one as well; some 37 where this was written.
+#[test]
+fn process_idleness_is_cheap_on_postgres() {
+    let counter = "SELECT (xact_commit + xact_rollback)::text FROM pg_stat_database
+                   WHERE datname = current_database()";
+    idleness_is_cheap(POSTGRES, counter, 60.0);
+}
+
+/// Statements, BEGIN and COMMIT among them; some 17 where this was written.
+#[test]
+fn process_idleness_is_cheap_on_mariadb() {
+    idleness_is_cheap(MARIADB, "SHOW GLOBAL STATUS LIKE 'Questions'", 40.0);
+}

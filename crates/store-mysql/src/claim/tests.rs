@@ -34,7 +34,7 @@ struct Counted {
 impl Counted {
     async fn new(fixture: &Fixture) -> Self {
         let server = Server::of(&mut fixture.database.connect().await).await.expect("a server");
-        let lanes = Lanes::new(fixture.database.config().options(), server.session());
+        let lanes = Lanes::new(fixture.database.config().options(), server.session(), Arc::default());
         let count_all = lanes.run(&(), |lane, ()| {
             Box::pin(async move {
                 lane.connection.execute(COUNT_ALL).await?;

@@ -1,0 +1,115 @@
+//! A server that is lost while it stores something: the caller hears that it is not known whether that was stored, and
+//! nothing is said to have been left undone that was done.
+
+mod support;
+
+use std::net::ToSocketAddrs as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::Row as _;
+use store::contract::stage::{a_company, acceptance};
+use store::{Accepted, Outbox as _, StoreError, Upkeep as _};
+use store_postgres::{PostgresConfig, PostgresStore};
+use support::Database;
+use testkit::wire::{Proxy, Wire};
+use testkit::{START, an_email};
+use tokio::task::JoinHandle;
+
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// A store behind a wire that can be cut, and a way past it.
+struct Rig {
+    store: Arc<PostgresStore>,
+    wire: Proxy,
+    company: model::CompanyId,
+    database: Database,
+}
+
+impl Rig {
+    async fn set_up() -> Self {
+        let database = Database::new().await;
+        let mut url: url::Url = database.url_with("sslmode=disable").parse().expect("a URL");
+        let server = (url.host_str().expect("a host"), url.port().expect("a port"));
+        let server = server.to_socket_addrs().expect("an address").next().expect("an address");
+        let wire = Proxy::start(server).await;
+        url.set_host(Some("127.0.0.1")).expect("a URL with a host");
+        url.set_port(Some(wire.address.port())).expect("a URL with a host");
+        let config = PostgresConfig::parse(url.as_str()).expect("a good URL");
+        let store = Arc::new(PostgresStore::open(&config).await.expect("a new store opens"));
+        let company = a_company(&*store, "acme").await;
+        let rig = Self { store, wire, company, database };
+        // Connections are made, and statements prepared.
+        assert_eq!(rig.hand_in().await.expect("no panic"), Ok(Accepted::Stored));
+        rig
+    }
+
+    fn hand_in(&self) -> JoinHandle<Result<Accepted, StoreError>> {
+        let (store, email) = (Arc::clone(&self.store), an_email(self.company));
+        tokio::spawn(async move { store.accept(acceptance(vec![email], START)).await })
+    }
+
+    async fn stored(&self) -> i64 {
+        let row = sqlx::query("SELECT count(*) FROM email_outbox")
+            .fetch_one(&mut self.database.connect().await)
+            .await;
+        row.expect("asked").get(0)
+    }
+
+    /// An email that the server has stored, and whose caller has not heard of it.
+    async fn unheard(&self) -> JoinHandle<Result<Accepted, StoreError>> {
+        self.wire.set(Wire::DeafAfter(""));
+        let handing_in = self.hand_in();
+        while self.stored().await < 2 {
+            assert!(!handing_in.is_finished(), "it ended before anything was stored");
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        handing_in
+    }
+}
+
+#[tokio::test]
+async fn a_connection_lost_after_the_order_leaves_it_open() {
+    let rig = Rig::set_up().await;
+    let handing_in = rig.unheard().await;
+    rig.wire.set(Wire::Reset);
+    let answer = handing_in.await.expect("no panic");
+    assert!(matches!(answer, Err(StoreError::InDoubt(_))), "{answer:?}");
+    assert_eq!(rig.stored().await, 2, "it was not done again");
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_after_the_order_leaves_it_open() {
+    let rig = Rig::set_up().await;
+    let handing_in = rig.unheard().await;
+    // Nothing else can happen now, so that the clock runs on to the moment at which the store gives up.
+    tokio::time::pause();
+    let answer = handing_in.await.expect("no panic");
+    tokio::time::resume();
+    assert!(matches!(answer, Err(StoreError::InDoubt(_))), "{answer:?}");
+    rig.wire.set(Wire::Whole);
+    assert_eq!(rig.hand_in().await.expect("no panic"), Ok(Accepted::Stored), "work goes on");
+}
+
+#[tokio::test]
+async fn without_a_connection_nothing_was_stored() {
+    let rig = Rig::set_up().await;
+    rig.wire.set(Wire::Reset);
+    // What was open is found to be gone; from then on nobody comes through.
+    let _ = rig.hand_in().await.expect("no panic");
+    let answer = rig.hand_in().await.expect("no panic");
+    assert!(matches!(answer, Err(StoreError::Unavailable(_))), "{answer:?}");
+    assert_eq!(rig.stored().await, 1);
+}
+
+/// All connections were forgotten by something on the way: none of them is waited for in turn.
+#[tokio::test]
+async fn connections_that_were_forgotten_are_replaced() {
+    let rig = Rig::set_up().await;
+    rig.store.check().await.expect("it is fit for work");
+    rig.wire.set(Wire::HalfOpen);
+    rig.wire.set(Wire::Whole);
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    assert_eq!(rig.hand_in().await.expect("no panic"), Ok(Accepted::Stored));
+    rig.store.check().await.expect("it is fit for work");
+}
