@@ -16,6 +16,9 @@ use crate::{Gateway, alerts, intake, observe, reputation};
 
 /// How often leases are looked after.
 const ROUND: Duration = Duration::from_secs(1);
+/// At shutdown a round has this long to end. A server that vanished without a word would hold it up for a minute; what the
+/// store was asked for is done as a whole or not at all, whoever waits for it.
+const LAST_ROUND_MAX: Duration = Duration::from_secs(20);
 const LEASES_PER_BATCH: u32 = 100;
 const EXPIRED_PER_BATCH: u32 = 200;
 const PRUNED_PER_BATCH: u32 = 200;
@@ -47,6 +50,17 @@ pub async fn sweep_once(gateway: &Gateway) -> Result<Swept, StoreError> {
 
 /// Sweeps until `shutdown` is cancelled, the first time at once, so that a restart recovers within seconds.
 pub async fn run(gateway: Gateway, shutdown: CancellationToken) {
+    let too_late = async {
+        shutdown.cancelled().await;
+        tokio::time::sleep(LAST_ROUND_MAX).await;
+    };
+    tokio::select! {
+        () = sweep(gateway, &shutdown) => {}
+        () = too_late => tracing::warn!("the last round of the sweep did not end in time"),
+    }
+}
+
+async fn sweep(gateway: Gateway, shutdown: &CancellationToken) {
     let mut sweep = Sweep::new(gateway);
     while !shutdown.is_cancelled() {
         let pause = match sweep.round().await {
