@@ -16,7 +16,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent.parent / "observability"
 SUFFIX = re.compile(r"_(bucket|sum|count)$")
 # Words of the query language and of Prometheus itself; whatever else has the form of a name is a metric of ours.
 NOT_OURS = {"up"}
-METRIC = re.compile(r"\b((?:email|pipeline|provider|companies|webhooks|posthaste|process|trace)_[a-z0-9_]+)\b")
+METRIC = re.compile(r"\b((?:email|pipeline|provider|companies|webhooks|posthaste|process|store|trace)_[a-z0-9_]+)\b")
 
 
 def panels(parts):
