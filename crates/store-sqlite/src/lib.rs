@@ -11,6 +11,7 @@ mod counts;
 mod dead_letters;
 mod error;
 mod feedback;
+mod handover;
 mod history;
 mod intake;
 mod lookup;

@@ -10,6 +10,7 @@ use store::{Outbox as _, Routes, Upkeep as _};
 use testkit::{START, an_email_at, at_secs};
 
 use super::*;
+use crate::SqliteStore;
 
 const SMALL: usize = 1_000;
 const LARGE: usize = 100_000;
