@@ -17,7 +17,8 @@ use crate::{Gateway, alerts, intake, observe, reputation};
 /// How often leases are looked after.
 const ROUND: Duration = Duration::from_secs(1);
 /// At shutdown a round has this long to end. A server that vanished without a word would hold it up for a minute; what the
-/// store was asked for is done as a whole or not at all, whoever waits for it.
+/// store was asked for is done as a whole or not at all, whoever waits for it. A message whose intake is left like that
+/// counts one start that never ended.
 const LAST_ROUND_MAX: Duration = Duration::from_secs(20);
 const LEASES_PER_BATCH: u32 = 100;
 const EXPIRED_PER_BATCH: u32 = 200;
