@@ -2,7 +2,7 @@
 //! that go with them.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use model::{NewEmail, RecipientId, Status, Timestamp};
 use sqlx::postgres::PgArguments;
@@ -49,7 +49,6 @@ macro_rules! inserts {
              INSERT INTO contents (email_id, body) SELECT email_id, body FROM body
          ), tags AS (
              INSERT INTO email_tags (company_id, tag, email_id) SELECT company_id, tag, email_id FROM tag
-             ON CONFLICT DO NOTHING
          ), counts AS (
              INSERT INTO status_counts (status, shard, emails)
              SELECT status, $26, count(*) FROM outbox WHERE ", $counted, " GROUP BY status ORDER BY status
@@ -92,7 +91,8 @@ const INSERT: &str = concat!(
 /// they say of people with them. The counts wait for the people: whoever waits for a person must not hold a row of theirs.
 /// Keys are taken in one order by everybody, so that two groups never wait for each other in a circle. `IS TRUE` keeps
 /// the planner from making a loop of what is a look into a hash table.
-const INSERT_WITH_KEYS: &str = concat!(
+macro_rules! insert_with_keys {
+    ($($people:ident)+) => { concat!(
     "WITH gained AS (
          INSERT INTO idempotency_keys (company_id, key, body_hash, answer, created_at, keep_until)
          SELECT * FROM UNNEST($27::uuid[], $28::text[], $29::bytea[], $30::text[], $31::bigint[], $32::bigint[])
@@ -113,11 +113,15 @@ const INSERT_WITH_KEYS: &str = concat!(
          SELECT * FROM UNNEST($23::uuid[], $24::text[], $25::uuid[]) AS given (company_id, tag, email_id)
          WHERE (email_id IN (SELECT id FROM email)) IS TRUE
      ), ",
-    write_people!(34 35 36 37 38 39 40 41 42 43, "(email_id IN (SELECT id FROM email)) IS TRUE"),
+    write_people!(34 35 36 37 38 39 40 41 42 43, "(email_id IN (SELECT id FROM email)) IS TRUE", $($people)+),
     ", ",
     inserts!("(SELECT count(*) FROM people) >= 0"),
     " SELECT company_id, key FROM gained"
-);
+) };
+}
+const INSERT_WITH_KEYS: &str = insert_with_keys!(new and known);
+/// Most people who are written are new.
+const INSERT_WITH_NEWCOMERS: &str = insert_with_keys!(all new);
 
 pub async fn insert(connection: &mut PgConnection, shard: i16, entries: &[Entry<'_>]) -> Result<(), Fault> {
     let columns = Columns::of(entries);
@@ -134,7 +138,8 @@ pub async fn insert_with_keys(
 ) -> Result<HashSet<(Uuid, String)>, Fault> {
     let columns = Columns::of(entries);
     let key_of_each: Vec<Option<&str>> = entries.iter().map(|entry| entry.key).collect();
-    let query = keys.bind(columns.bind(sqlx::query(INSERT_WITH_KEYS), lane.shard)).bind(key_of_each);
+    let sql = if people.are_all_new() { INSERT_WITH_NEWCOMERS } else { INSERT_WITH_KEYS };
+    let query = keys.bind(columns.bind(sqlx::query(sql), lane.shard)).bind(key_of_each);
     read_keys(people.bind(query).fetch_all(&mut lane.connection).await?)
 }
 
@@ -208,9 +213,9 @@ impl<'a> Columns<'a> {
         self.due_after_intake.push((!waits).then_some(email.due_at.millis()));
         self.routes.push(clean(&email.route));
         self.bodies.push(&entry.prepared.block);
-        for tag in &email.envelope.tags {
+        for tag in different_tags(&email.envelope.tags) {
             self.tag_companies.push(email.company.uuid());
-            self.tags.push(clean(tag));
+            self.tags.push(tag);
             self.tag_emails.push(email.id.uuid());
         }
     }
@@ -247,6 +252,11 @@ impl<'a> Columns<'a> {
             .bind(self.tag_emails)
             .bind(shard)
     }
+}
+
+/// The tags of an email as they are stored, each once.
+pub fn different_tags(tags: &[String]) -> BTreeSet<Cow<'_, str>> {
+    tags.iter().map(|tag| clean(tag)).collect()
 }
 
 /// Idempotency keys, each once, with what is to be remembered of the request.

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::counts::Counts;
 use crate::error::Fault;
+use crate::insert::different_tags;
 use crate::row::{self, History, at, clean, signed, trouble};
 
 pub async fn awaiting(pool: &PgPool, now: Timestamp, limit: u32) -> Result<Vec<IntakeItem>, Fault> {
@@ -135,18 +136,23 @@ async fn pass(
     .bind(at(now))
     .execute(&mut *connection)
     .await?;
-    sqlx::query("DELETE FROM email_tags WHERE email_id = $1")
-        .bind(unchecked.id)
-        .execute(&mut *connection)
-        .await?;
-    sqlx::query(
-        "INSERT INTO email_tags (company_id, tag, email_id) SELECT $1, unnest($2::text[]), $3 ON CONFLICT DO NOTHING",
-    )
-    .bind(unchecked.company)
-    .bind(envelope.tags.iter().map(|tag| clean(tag)).collect::<Vec<_>>())
-    .bind(unchecked.id)
-    .execute(connection)
-    .await?;
+    for (sql, tags) in [
+        (
+            "DELETE FROM email_tags WHERE company_id = $1 AND tag = ANY($2) AND email_id = $3",
+            &unchecked.detail.tags,
+        ),
+        (
+            "INSERT INTO email_tags (company_id, tag, email_id) SELECT $1, unnest($2::text[]), $3",
+            &envelope.tags,
+        ),
+    ] {
+        sqlx::query(sql)
+            .bind(unchecked.company)
+            .bind(different_tags(tags).into_iter().collect::<Vec<_>>())
+            .bind(unchecked.id)
+            .execute(&mut *connection)
+            .await?;
+    }
     Ok(to)
 }
 

@@ -14,12 +14,23 @@ use crate::error::Fault;
 use crate::insert::Entry;
 use crate::row::{at, clean};
 
-/// The part of a statement that writes `People`: the numbers of its parameters, and which rows are meant. In the order of
-/// their identifiers, in which everybody writes them, so that two groups that know the same new people do not wait for
-/// each other in a circle.
+/// The part of a statement that writes `People`: the numbers of its parameters, which rows are meant, and whether all of
+/// them are new, which costs less. In the order of their identifiers, in which everybody writes them, so that two groups
+/// that know the same new people do not wait for each other in a circle.
 macro_rules! write_people {
+    ($($number:literal)+, $condition:literal, all new) => { write_people!($($number)+, $condition, "") };
+    ($($number:literal)+, $condition:literal, new and known) => {
+        write_people!($($number)+, $condition, "
+                 ON CONFLICT (id) DO UPDATE SET
+                     external_id = coalesce(recipients.external_id, excluded.external_id),
+                     document_hmac = coalesce(recipients.document_hmac, excluded.document_hmac),
+                     document_sealed = coalesce(excluded.document_sealed, recipients.document_sealed),
+                     email = excluded.email, name = coalesce(excluded.name, recipients.name),
+                     legal_name = coalesce(excluded.legal_name, recipients.legal_name),
+                     updated_at = excluded.updated_at, deleted_at = NULL")
+    };
     ($id:literal $company:literal $external_id:literal $document:literal $sealed:literal $email:literal $name:literal
-     $legal_name:literal $now:literal $email_id:literal, $condition:literal) => {
+     $legal_name:literal $now:literal $email_id:literal, $condition:literal, $known:literal) => {
         concat!(
             "people AS (
                  INSERT INTO recipients (id, company_id, external_id, document_hmac, document_sealed, email, name,
@@ -31,14 +42,7 @@ macro_rules! write_people {
                      AS given (id, company_id, external_id, document_hmac, document_sealed, email, name, legal_name,
                                now, email_id)
                  WHERE ", $condition, "
-                 ORDER BY company_id, external_id, document_hmac
-                 ON CONFLICT (id) DO UPDATE SET
-                     external_id = coalesce(recipients.external_id, excluded.external_id),
-                     document_hmac = coalesce(recipients.document_hmac, excluded.document_hmac),
-                     document_sealed = coalesce(excluded.document_sealed, recipients.document_sealed),
-                     email = excluded.email, name = coalesce(excluded.name, recipients.name),
-                     legal_name = coalesce(excluded.legal_name, recipients.legal_name),
-                     updated_at = excluded.updated_at, deleted_at = NULL
+                 ORDER BY company_id, external_id, document_hmac ", $known, "
                  RETURNING 1
              )"
         )
@@ -46,7 +50,7 @@ macro_rules! write_people {
 }
 pub(crate) use write_people;
 
-const WRITE: &str = concat!("WITH ", write_people!(1 2 3 4 5 6 7 8 9 10, "true"), " SELECT 1");
+const WRITE: &str = concat!("WITH ", write_people!(1 2 3 4 5 6 7 8 9 10, "true", new and known), " SELECT 1");
 
 /// A recipient named by external id or document is created or brought up to date. One named by its own id is left as it
 /// is: whether it exists and fits is the pipeline's question.
@@ -89,6 +93,7 @@ struct Known {
 struct Change {
     /// The email that said so.
     email_id: Uuid,
+    is_new: bool,
     company: Uuid,
     external_id: Option<String>,
     document_hmac: Option<String>,
@@ -117,6 +122,11 @@ impl People {
     /// Nothing is to be written.
     pub fn are_as_known(&self) -> bool {
         self.changed.is_empty()
+    }
+
+    /// Nobody who is to be written was known before.
+    pub fn are_all_new(&self) -> bool {
+        self.changed.values().all(|change| change.is_new)
     }
 
     async fn read(connection: &mut PgConnection, entries: &[Entry<'_>]) -> Result<Self, Fault> {
@@ -186,10 +196,12 @@ impl People {
             (Some(one), Some(other)) if one != other => None,
             _ => text(&recipient.document_hmac),
         };
-        let id = by_external_id.or(by_document).unwrap_or_else(|| RecipientId::new(email.created_at).uuid());
+        let known = by_external_id.or(by_document);
+        let id = known.unwrap_or_else(|| RecipientId::new(email.created_at).uuid());
         let sealed = recipient.document_sealed.as_ref().filter(|_| document_hmac.is_some());
         let change = Change {
             email_id: email.id.uuid(),
+            is_new: known.is_none(),
             company,
             external_id,
             document_hmac,
@@ -283,6 +295,7 @@ impl Change {
     fn then(self, later: Self) -> Self {
         Self {
             email_id: later.email_id,
+            is_new: self.is_new,
             company: self.company,
             external_id: self.external_id.or(later.external_id),
             document_hmac: self.document_hmac.or(later.document_hmac),

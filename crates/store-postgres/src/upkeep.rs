@@ -8,11 +8,13 @@ use async_trait::async_trait;
 use model::alert::FAILURES_WITHIN;
 use model::{EmailId, Status, Timestamp, WorkerId};
 use sqlx::{PgConnection, PgPool, Row as _};
+use store::detail::Detail;
 use store::{Pruned, QueueStats, Retention, StoreError, Upkeep, Weakness};
 use uuid::Uuid;
 
 use crate::counts::Counts;
 use crate::error::Fault;
+use crate::insert::different_tags;
 use crate::row::{self, at};
 use crate::{PostgresStore, settle, weaknesses};
 
@@ -255,7 +257,7 @@ async fn delete_emails(connection: &mut PgConnection, emails: &[Old]) -> Result<
          USING (SELECT o.id FROM email_outbox o JOIN UNNEST($1::uuid[], $2::text[]) AS old (id, status)
                     ON o.id = old.id AND o.status = old.status AND o.dead_at IS NULL
                 ORDER BY o.id FOR UPDATE OF o) AS old
-         WHERE o.id = old.id RETURNING o.id, o.status",
+         WHERE o.id = old.id RETURNING o.id, o.status, o.company_id, o.detail",
     )
     .bind(emails.iter().map(|old| old.id).collect::<Vec<_>>())
     .bind(emails.iter().map(|old| old.status.as_str()).collect::<Vec<_>>())
@@ -263,14 +265,32 @@ async fn delete_emails(connection: &mut PgConnection, emails: &[Old]) -> Result<
     .await?;
     let mut counts = Counts::default();
     let mut ids: Vec<Uuid> = Vec::with_capacity(rows.len());
+    let (mut tagged, mut tags, mut companies) = (Vec::new(), Vec::new(), Vec::new());
     for row in &rows {
-        ids.push(row.try_get("id")?);
+        let id: Uuid = row.try_get("id")?;
+        ids.push(id);
         counts.left(row::status(row)?);
+        // Of an email whose detail is damaged the tags stay: they lead nowhere.
+        let detail = Detail::decode(row.try_get("detail")?);
+        for tag in different_tags(&detail.map(|detail| detail.tags).unwrap_or_default()) {
+            tagged.push(id);
+            tags.push(tag.into_owned());
+            companies.push(row.try_get::<Uuid, _>("company_id")?);
+        }
     }
+    sqlx::query(
+        "DELETE FROM email_tags t
+         USING UNNEST($1::uuid[], $2::text[], $3::uuid[]) AS old (company_id, tag, email_id)
+         WHERE t.company_id = old.company_id AND t.tag = old.tag AND t.email_id = old.email_id",
+    )
+    .bind(companies)
+    .bind(tags)
+    .bind(tagged)
+    .execute(&mut *connection)
+    .await?;
     for sql in [
         "DELETE FROM contents WHERE email_id = ANY($1)",
         "DELETE FROM events WHERE email_id = ANY($1)",
-        "DELETE FROM email_tags WHERE email_id = ANY($1)",
         "DELETE FROM provider_messages WHERE email_id = ANY($1)",
         "DELETE FROM reports WHERE email_id = ANY($1)",
         "DELETE FROM recipient_states WHERE email_id = ANY($1)",

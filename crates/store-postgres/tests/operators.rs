@@ -102,27 +102,3 @@ async fn the_id_of_ses_is_found() {
         assert_eq!((row.get::<&str, _>(0), row.get::<&str, _>(1)), ("0100018c-1", "0100018c-1"), "{table}");
     }
 }
-
-/// The whole way of an email that is sent touches no index of email_outbox but those of its insertion.
-#[tokio::test]
-async fn sending_an_email_touches_no_index() {
-    let store = fresh().await;
-    let company = a_company(&*store, "acme").await;
-    for _ in 0..200 {
-        in_status(&*store, company, Status::Sent, START).await;
-    }
-    let mut connection = store.database.connect().await;
-    // Backends report when they are idle for a moment.
-    let sql = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'email_outbox'";
-    for _ in 0..100 {
-        support::run(&mut connection, "SELECT pg_stat_clear_snapshot()").await;
-        let row = sqlx::query(sql).fetch_one(&mut connection).await.expect("asked");
-        let (updates, without_index): (i64, i64) = (row.get(0), row.get(1));
-        if updates >= 600 {
-            assert_eq!(updates, without_index);
-            return;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
-    panic!("the server never reported the updates");
-}

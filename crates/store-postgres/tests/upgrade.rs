@@ -18,7 +18,7 @@ use store_postgres::PostgresStore;
 use support::{Database, run};
 use testkit::START;
 
-const MIGRATIONS: [&str; 7] = [
+const MIGRATIONS: [&str; 8] = [
     include_str!("../migrations/0001_init.sql"),
     include_str!("../migrations/0002_routes.sql"),
     include_str!("../migrations/0003_feedback.sql"),
@@ -26,10 +26,13 @@ const MIGRATIONS: [&str; 7] = [
     include_str!("../migrations/0005_history.sql"),
     include_str!("../migrations/0006_dead_letters.sql"),
     include_str!("../migrations/0007_statistics.sql"),
+    include_str!("../migrations/0008_narrower.sql"),
 ];
 
 /// Takes away what the later migrations brought, the last first.
 const FIRST_ALONE: &str = "
+    CREATE INDEX email_tags_by_email ON email_tags (email_id);
+    ALTER TABLE email_outbox SET (fillfactor = 60);
     DO $$
     DECLARE
         sampled record;
@@ -67,7 +70,8 @@ const SCHEMA: &str = "
                      attcollation::regcollation, attstattarget, attstorage) AS line
     FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
     WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v') AND attnum > 0 AND NOT attisdropped
-    UNION ALL SELECT concat_ws(' ', 'relation', relname, relkind, relrowsecurity, reloptions)
+    UNION ALL SELECT concat_ws(' ', 'relation', relname, relkind, relrowsecurity,
+                               ARRAY(SELECT unnest(reloptions) ORDER BY 1))
     FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v')
     UNION ALL SELECT concat_ws(' ', 'index', indexdef) FROM pg_indexes WHERE schemaname = 'public'
     UNION ALL SELECT concat_ws(' ', 'trigger', pg_get_triggerdef(oid)) FROM pg_trigger WHERE NOT tgisinternal
