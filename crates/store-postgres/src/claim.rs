@@ -10,17 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{Claim, EmailId, Event, EventKind, Timestamp, Verdict};
-use sqlx::{PgConnection, PgPool, Row as _};
+use sqlx::{PgConnection, Row as _};
 use store::fairness::{Candidate, Fairness, still_hungry};
 use store::starts::{SECOND, Starts};
 use store::task::{Unwanted, handed_over};
 use store::{ClaimRequest, SettledBy, Settlement, StoreError, content_codec};
 use tokio::sync::Mutex;
-use tokio::time::timeout;
 use uuid::Uuid;
 
-use crate::error::{Fault, from_sqlx};
-use crate::lane::{ANSWER_TIMEOUT, CLAIM_TIMEOUT, Lane, Lanes, closed, no_answer};
+use crate::error::Fault;
+use crate::lane::{CLAIM_TIMEOUT, Lane, Lanes};
 use crate::take::{Asked, Found, Place, find, take};
 use crate::{PostgresStore, settle};
 
@@ -41,17 +40,13 @@ const CONTENT_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 struct Claimer {
     lanes: Lanes,
-    pool: PgPool,
     fairness: Arc<Mutex<Fairness>>,
 }
 
 impl PostgresStore {
     pub(crate) async fn claim_due(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
-        let claimer = Claimer {
-            lanes: self.lanes.clone().within(CLAIM_TIMEOUT),
-            pool: self.pool.clone(),
-            fairness: Arc::clone(&self.fairness),
-        };
+        let claimer =
+            Claimer { lanes: self.lanes.clone().within(CLAIM_TIMEOUT), fairness: Arc::clone(&self.fairness) };
         let (other, now) = (claimer.clone(), request.now);
         // A caller may go: without this its emails would wait until their leases run out.
         let put_back: Unwanted<Vec<Claim>> = Box::new(move |claims| {
@@ -81,10 +76,7 @@ impl Claimer {
         if claims.is_empty() {
             return Ok(claims);
         }
-        match timeout(ANSWER_TIMEOUT, contents(&self.pool, &claims))
-            .await
-            .unwrap_or_else(|_| Err(no_answer()))
-        {
+        match contents(&self.lanes, &claims).await {
             Ok(mut contents) => {
                 // Content that cannot be read is as good as none: the validation says so and the email fails alone.
                 let content_of = |id: EmailId, contents: &mut HashMap<Uuid, Vec<u8>>| {
@@ -391,13 +383,13 @@ async fn note_starts(connection: &mut PgConnection, batch: &Batch<'_>) -> Result
 }
 
 /// The contents of the claimed. One that is damaged in the database must not keep the others from being sent.
-async fn contents(pool: &PgPool, claims: &[Claim]) -> Result<HashMap<Uuid, Vec<u8>>, StoreError> {
+async fn contents(lanes: &Lanes, claims: &[Claim]) -> Result<HashMap<Uuid, Vec<u8>>, StoreError> {
     let ids: Vec<Uuid> = claims.iter().map(|claim| claim.id().uuid()).collect();
-    match read_contents(pool, &ids).await {
+    match read_contents(lanes, &ids).await {
         Err(error) if !error.is_temporary() => {
             let mut contents = HashMap::new();
             for id in ids {
-                match read_contents(pool, &[id]).await {
+                match read_contents(lanes, &[id]).await {
                     Ok(content) => contents.extend(content),
                     Err(error) if error.is_temporary() => return Err(error),
                     Err(error) => {
@@ -411,17 +403,14 @@ async fn contents(pool: &PgPool, claims: &[Claim]) -> Result<HashMap<Uuid, Vec<u
     }
 }
 
-async fn read_contents(pool: &PgPool, ids: &[Uuid]) -> Result<HashMap<Uuid, Vec<u8>>, StoreError> {
-    if pool.is_closed() {
-        return Err(closed());
-    }
+async fn read_contents(lanes: &Lanes, ids: &[Uuid]) -> Result<HashMap<Uuid, Vec<u8>>, StoreError> {
+    lanes.run(ids, |lane, ids| Box::pin(blocks(lane.only_reads(), ids))).await
+}
+
+async fn blocks(connection: &mut PgConnection, ids: &[Uuid]) -> Result<HashMap<Uuid, Vec<u8>>, Fault> {
     let rows = sqlx::query("SELECT email_id, body FROM contents WHERE email_id = ANY($1)")
         .bind(ids)
-        .fetch_all(pool)
-        .await
-        .map_err(from_sqlx)?;
-    let read = |row: &sqlx::postgres::PgRow| -> Result<(Uuid, Vec<u8>), sqlx::Error> {
-        Ok((row.try_get(0)?, row.try_get(1)?))
-    };
-    rows.iter().map(read).collect::<Result<_, _>>().map_err(from_sqlx)
+        .fetch_all(connection)
+        .await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }

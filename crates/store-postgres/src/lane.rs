@@ -40,6 +40,7 @@ pub struct Lane {
     pub connection: PgConnection,
     pub shard: i16,
     /// A transaction is under way, and the order to commit it is not: if the connection is lost now, nothing is kept.
+    /// (Or there is nothing to keep.)
     is_in_transaction: bool,
     /// Something went wrong on it although its work is done: it is not to be used again.
     pub is_doubtful: bool,
@@ -199,6 +200,12 @@ impl Lane {
         self.is_in_transaction = true;
         sqlx::query("BEGIN").execute(&mut self.connection).await?;
         Ok(())
+    }
+
+    /// What follows only reads: whatever happens, there is nothing to undo.
+    pub fn only_reads(&mut self) -> &mut PgConnection {
+        self.is_in_transaction = true;
+        &mut self.connection
     }
 
     pub async fn commit(&mut self) -> Result<(), Fault> {
