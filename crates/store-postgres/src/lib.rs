@@ -105,7 +105,7 @@ impl PostgresStore {
             .after_release(|connection, _| Box::pin(async move { Ok(lane::roll_back(connection).await) }))
             .connect_lazy_with(config.options());
         let lanes = Lanes::new(config.hot_options(), trust);
-        let wake = Arc::new(Wake::start(pool.clone(), config.options()));
+        let wake = Arc::new(Wake::start(config.options()));
         Ok(Self {
             accepting: accept::group(lanes.clone(), Arc::clone(&wake)),
             beginning: settle::group_of_begins(lanes.clone()),

@@ -6,12 +6,17 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use sqlx::PgPool;
+use sqlx::PgConnection;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
+use store::StoreError;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
-use crate::config::ACQUIRE_TIMEOUT;
+use crate::config::{ACQUIRE_TIMEOUT, CONNECT_TIMEOUT};
+use crate::error::from_sqlx;
+use crate::lane::{connect, no_answer};
+use crate::sockets;
 
 const CHANNEL: &str = "posthaste_due";
 /// At most one NOTIFY per process in this time.
@@ -29,9 +34,9 @@ pub struct Wake {
 }
 
 impl Wake {
-    pub fn start(pool: PgPool, options: PgConnectOptions) -> Self {
+    pub fn start(options: PgConnectOptions) -> Self {
         let made_due = Arc::new(Notify::new());
-        let notifier = tokio::spawn(notify_others(pool, Arc::clone(&made_due)));
+        let notifier = tokio::spawn(notify_others(options.clone(), Arc::clone(&made_due)));
         Self { options, made_due, heard: OnceLock::new(), tasks: Mutex::new(vec![notifier]) }
     }
 
@@ -64,14 +69,36 @@ impl Drop for Wake {
     }
 }
 
-async fn notify_others(pool: PgPool, made_due: Arc<Notify>) {
+/// On a connection of its own, whose commits do not wait for the disk: nothing is lost with a notification.
+async fn notify_others(options: PgConnectOptions, made_due: Arc<Notify>) {
+    let options = options.options([("synchronous_commit", "off")]);
+    let mut connection = None;
     loop {
         made_due.notified().await;
-        if let Err(error) = sqlx::query("NOTIFY posthaste_due").execute(&pool).await {
-            tracing::debug!(%error, "other processes could not be told that emails are due; they look by themselves");
+        // One that was idle may have been lost.
+        if connection.is_none() || notify(&options, &mut connection).await.is_err() {
+            if let Err(error) = notify(&options, &mut connection).await {
+                tracing::debug!(%error, "other processes could not be told that emails are due; they look by themselves");
+            }
         }
         tokio::time::sleep(NOTIFY_EVERY).await;
     }
+}
+
+/// Keeps a connection that works, and none that failed.
+async fn notify(options: &PgConnectOptions, kept: &mut Option<PgConnection>) -> Result<(), StoreError> {
+    let mut connection = match kept.take() {
+        Some(connection) => connection,
+        None => {
+            let connection = connect(options).await?;
+            sockets::tune(options.get_port());
+            connection
+        }
+    };
+    let notified = sqlx::query("NOTIFY posthaste_due").execute(&mut connection);
+    timeout(CONNECT_TIMEOUT, notified).await.map_err(|_| no_answer())?.map_err(from_sqlx)?;
+    *kept = Some(connection);
+    Ok(())
 }
 
 /// Listens on a connection of its own, so that it takes none from the pool.
@@ -94,6 +121,8 @@ async fn listen_once(options: &PgConnectOptions, heard: &Notify) -> Result<(), s
     let mut listener = PgListener::connect_with(&pool).await?;
     listener.eager_reconnect(false);
     listener.listen(CHANNEL).await?;
+    // What was told before this was not heard.
+    heard.notify_one();
     loop {
         let notification = listener.try_recv().await?;
         // Without a notification the connection was lost, and one may have been missed.
