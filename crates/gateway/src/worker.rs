@@ -28,6 +28,8 @@ const CLAIM_MAX: u32 = 64;
 const IN_FLIGHT_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// A finished attempt waits this long for others, so that the next claim is worth its transaction.
 const GATHER: Duration = Duration::from_millis(5);
+/// After a claim that took all there was, the next one waits until this long after it, for the same reason.
+const PACE: Duration = Duration::from_millis(10);
 /// How long sends in flight may take to end at shutdown.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
 /// What is left of the shutdown after that: giving back, leaving.
@@ -47,6 +49,8 @@ pub struct Worker {
     caution: Caution,
     /// The routes emails wait by, as far as this worker has met them.
     lineup: Lineup,
+    /// When the last claim left nothing that was due.
+    emptied_at: Option<Instant>,
     /// No claims before this: the store is in trouble.
     paused_until: Option<Instant>,
     trouble_pause: Duration,
@@ -90,6 +94,7 @@ impl Worker {
             id,
             bench: Arc::new(Bench::new(gateway, stop)),
             lineup: Lineup::default(),
+            emptied_at: None,
             flights: Flights::default(),
             tasks: JoinSet::new(),
             caution: Caution::default(),
@@ -135,6 +140,7 @@ impl Worker {
                 break;
             };
             let claims = self.claim(share.routes.clone(), share.limit).await?;
+            self.emptied_at = (claims.len() < share.limit as usize).then(Instant::now);
             self.lineup.came(&share, &claims);
             self.start(claims).await?;
         }
@@ -257,21 +263,26 @@ impl Worker {
             () = shutdown.cancelled() => {}
             Some(ended) = self.tasks.join_next() => {
                 self.ended(ended);
-                self.gather().await;
+                self.gather(shutdown).await;
             }
-            () = gateway.queue.wait_for_work(gateway.clock.now()), if may_claim => {}
+            () = gateway.queue.wait_for_work(gateway.clock.now()), if may_claim => self.gather(shutdown).await,
             () = tokio::time::sleep_until(pause_ends), if self.paused_until.is_some() => {}
         }
     }
 
-    /// Takes in what else has ended, for a moment, unless enough slots are free already.
-    async fn gather(&mut self) {
+    /// Takes in what else has ended, for a moment: until enough slots are free, or, where all that was due is in flight,
+    /// until there may be some more.
+    async fn gather(&mut self, shutdown: &CancellationToken) {
         let enough = (self.bench.gateway.settings.worker_concurrency / 4).max(1);
-        let until = Instant::now() + GATHER;
-        while self.free_slots() < enough {
-            match tokio::time::timeout_at(until, self.tasks.join_next()).await {
-                Ok(Some(ended)) => self.ended(ended),
-                Ok(None) | Err(_) => break,
+        let until = match self.emptied_at {
+            Some(emptied_at) => emptied_at + PACE,
+            None => Instant::now() + GATHER,
+        };
+        while self.emptied_at.is_some() || self.free_slots() < enough {
+            tokio::select! {
+                () = shutdown.cancelled() => break,
+                () = tokio::time::sleep_until(until) => break,
+                Some(ended) = self.tasks.join_next() => self.ended(ended),
             }
         }
         while let Some(ended) = self.tasks.try_join_next() {
