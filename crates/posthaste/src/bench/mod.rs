@@ -4,8 +4,9 @@
 //! backlog, both at once (accept to SENT), latency at half that load, and latency on an idle system. Nothing leaves
 //! the machine: mail goes to the capture provider, which can be told to take its time (`--latency-ms`).
 //!
-//! On SQLite every figure has a fresh file and one process; on a database server, named by `--store`, all figures share
-//! the given database and API and worker are processes of their own. `history` fills a store beforehand.
+//! Without `--store` every figure has a fresh SQLite file; otherwise all figures share the database that is named. On SQLite
+//! there is one process, on a database server API and worker are processes of their own. `history` fills a store
+//! beforehand.
 
 mod history;
 mod load;
@@ -287,7 +288,6 @@ struct Bench {
     choice: StoreChoice,
     /// Open between the measurements only: a second process on a SQLite file would share the work of its log.
     store: Mutex<Option<Arc<dyn Store>>>,
-    on_server: bool,
     company: CompanyId,
     key: String,
 }
@@ -307,7 +307,7 @@ impl Bench {
         store.add_key(key.record).await?;
         let key = key.text.expose().clone();
         let store = Mutex::new(Some(store));
-        Ok(Self { folder, choice, store, on_server: url.is_some(), company: id, key })
+        Ok(Self { folder, choice, store, company: id, key })
     }
 
     async fn store(&self) -> anyhow::Result<Arc<dyn Store>> {
@@ -326,7 +326,10 @@ impl Bench {
     }
 
     fn roles(&self) -> &'static [&'static str] {
-        if self.on_server { &["api", "worker"] } else { &["all"] }
+        match self.choice {
+            StoreChoice::Sqlite(_) => &["all"],
+            StoreChoice::Postgres(_) | StoreChoice::Mysql(_) => &["api", "worker"],
+        }
     }
 
     async fn sent(&self) -> anyhow::Result<u64> {
