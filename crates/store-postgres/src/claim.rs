@@ -21,6 +21,7 @@ use uuid::Uuid;
 use crate::error::Fault;
 use crate::lane::{CLAIM_TIMEOUT, Lane, Lanes};
 use crate::take::{Asked, Found, Place, find, take};
+use crate::tidy::Tidy;
 use crate::{PostgresStore, settle};
 
 /// How many companies with due emails one claim divides its slots among: enough to be fair among all that are
@@ -41,12 +42,16 @@ const CONTENT_PAUSE: Duration = Duration::from_secs(1);
 struct Claimer {
     lanes: Lanes,
     fairness: Arc<Mutex<Fairness>>,
+    tidy: Tidy,
 }
 
 impl PostgresStore {
     pub(crate) async fn claim_due(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
-        let claimer =
-            Claimer { lanes: self.lanes.clone().within(CLAIM_TIMEOUT), fairness: Arc::clone(&self.fairness) };
+        let claimer = Claimer {
+            lanes: self.lanes.clone().within(CLAIM_TIMEOUT),
+            fairness: Arc::clone(&self.fairness),
+            tidy: self.tidy.clone(),
+        };
         let (other, now) = (claimer.clone(), request.now);
         // A caller may go: without this its emails would wait until their leases run out.
         let put_back: Unwanted<Vec<Claim>> = Box::new(move |claims| {
@@ -76,6 +81,7 @@ impl Claimer {
         if claims.is_empty() {
             return Ok(claims);
         }
+        self.tidy.claimed(claims.len());
         match contents(&self.lanes, &claims).await {
             Ok(mut contents) => {
                 // Content that cannot be read is as good as none: the validation says so and the email fails alone.

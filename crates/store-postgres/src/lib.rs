@@ -37,6 +37,7 @@ mod suppressions;
 mod take;
 mod tallies;
 mod templates;
+mod tidy;
 mod upkeep;
 mod wake;
 mod weaknesses;
@@ -57,6 +58,7 @@ use tokio::time::timeout;
 pub use crate::config::PostgresConfig;
 use crate::error::Fault;
 use crate::lane::{ANSWER_TIMEOUT, Lanes, left_open, no_answer};
+use crate::tidy::Tidy;
 use crate::wake::Wake;
 
 /// How often a write is done again that collided with another.
@@ -73,6 +75,7 @@ pub struct PostgresStore {
     reporting: Group<ReportArrival, Reported>,
     /// One claim at a time per process: the next one has to know what this one gave to whom.
     fairness: Arc<AsyncMutex<Fairness>>,
+    tidy: Tidy,
     pruned_to: Mutex<upkeep::Walk>,
     pool_max: u32,
 }
@@ -111,6 +114,7 @@ impl PostgresStore {
             beginning: settle::group_of_begins(lanes.clone()),
             settling: settle::group_of_settlements(lanes.clone(), Arc::clone(&wake)),
             reporting: feedback::group(lanes.clone()),
+            tidy: Tidy::new(pool.clone()),
             pool,
             lanes,
             wake,

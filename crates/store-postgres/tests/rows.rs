@@ -88,6 +88,28 @@ async fn sending_emails_touches_no_index() {
     panic!("the server never reported the updates");
 }
 
+/// Where thousands are sent the queue does not wait for the server to tidy it up.
+#[tokio::test]
+async fn a_busy_queue_is_tidied_up() {
+    let store = fresh().await;
+    let company = a_company(&*store, "acme").await;
+    for _ in 0..6 {
+        store.accept(acceptance(full_emails(company, 1_000), START)).await.expect("accepted");
+    }
+    send_all(&store, 6_000).await;
+    let mut connection = store.database.connect().await;
+    let sql = "SELECT vacuum_count FROM pg_stat_user_tables WHERE relname = 'email_queue'";
+    for _ in 0..200 {
+        support::run(&mut connection, "SELECT pg_stat_clear_snapshot()").await;
+        let row = sqlx::query(sql).fetch_one(&mut connection).await.expect("asked");
+        if row.get::<i64, _>(0) > 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("nobody tidied up");
+}
+
 /// Tags stand in a table of their own, a tag that was given twice once.
 #[tokio::test]
 async fn what_is_deleted_leaves_nothing_behind() {
