@@ -28,6 +28,7 @@ use tokio::sync::Mutex;
 
 use crate::cli::Usage as WrongUsage;
 use crate::cli::out::Out;
+use crate::shutdown;
 use crate::wire::{self, choices::StoreChoice};
 use load::{Answers, Load};
 use server::{Server, Usage};
@@ -90,12 +91,22 @@ pub async fn run(args: &Args, url: Option<&str>, out: Out) -> anyhow::Result<()>
     if args.fill {
         return fill(args, url, out).await;
     }
+    // Its servers end with what measures them, also when a signal ends that.
+    let ended = shutdown::on_signal()?;
+    let figures = tokio::select! {
+        figures = measure(args, url) => figures?,
+        () = ended.cancelled() => bail!("ended before everything was measured"),
+    };
+    print(args, &figures, out)
+}
+
+async fn measure(args: &Args, url: Option<&str>) -> anyhow::Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let accepting = accept_alone(args, url, &mut figures).await?;
     let through = accept_to_sent(args, url, &mut figures).await?;
     half_load(args, url, accepting.min(through) / 2.0, &mut figures).await?;
     idle(args, url, &mut figures).await?;
-    print(args, &figures, out)
+    Ok(figures)
 }
 
 async fn fill(args: &Args, url: Option<&str>, out: Out) -> anyhow::Result<()> {
