@@ -76,10 +76,9 @@ async fn notify_others(options: PgConnectOptions, made_due: Arc<Notify>) {
     loop {
         made_due.notified().await;
         // One that was idle may have been lost.
-        if connection.is_none() || notify(&options, &mut connection).await.is_err() {
-            if let Err(error) = notify(&options, &mut connection).await {
-                tracing::debug!(%error, "other processes could not be told that emails are due; they look by themselves");
-            }
+        let is_told = connection.is_some() && notify(&options, &mut connection).await.is_ok();
+        if !is_told && let Err(error) = notify(&options, &mut connection).await {
+            tracing::debug!(%error, "other processes could not be told that emails are due; they look by themselves");
         }
         tokio::time::sleep(NOTIFY_EVERY).await;
     }
