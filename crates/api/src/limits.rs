@@ -97,6 +97,8 @@ pub const BODY_TIMEOUT: Duration = Duration::from_secs(20);
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The head of a request, and the silence between two requests on one connection.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// A client that takes nothing of its answer for so long holds a connection that others could use.
+pub const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 pub const CONNECTIONS_MAX: usize = 4096;
 pub const REQUESTS_PER_SEC: u32 = 20_000;
 

@@ -7,7 +7,7 @@
 mod stream;
 
 use std::convert::Infallible;
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,15 +28,17 @@ use tokio::time::{sleep, timeout};
 use tower::ServiceExt as _;
 
 use crate::error::Problem;
-use crate::limits::{CONNECTIONS_MAX, HEAD_TIMEOUT, REQUESTS_PER_SEC};
+use crate::limits::{CONNECTIONS_MAX, HEAD_TIMEOUT, REQUESTS_PER_SEC, STALL_TIMEOUT};
 use stream::{LINGER, Stream, plain_answer};
 
 /// The head of a request and what of its body is buffered. A head that is not whole by then is refused; one that becomes
 /// whole with the last read, which is no larger, is taken. Heads of more than 100 lines are refused too: hyper's own
 /// bound, since to name another would cost an allocation for every request.
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
-/// Connections beyond the limit that are told so at once; those beyond that are dropped.
-const REFUSALS_MAX: usize = 256;
+/// Connections beyond the limit that are told so at once, each given time to hear it; those beyond that are told in passing.
+const REFUSALS_MAX: usize = 1024;
+/// Of what such a client has sent, so many pieces are read before it is told, never waiting for one.
+const PIECES_MAX: usize = 16;
 /// How long to wait when the machine gives out no more connections, so as not to spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// When to come back after all connections were taken.
@@ -49,7 +51,11 @@ pub struct Peer(pub SocketAddr);
 #[derive(Debug, Clone)]
 pub struct ServeSettings {
     pub connections_max: usize,
+    /// Beyond those: so many at once are told to come back and may finish what they are sending.
+    pub refusals_max: usize,
     pub head_timeout: Duration,
+    /// How long a client may take nothing of its answer.
+    pub stall_timeout: Duration,
     /// How long requests may take that are under way at shutdown.
     pub drain: Duration,
     /// Per company; what `RateLimit-*` says where a request was answered without being read.
@@ -60,7 +66,9 @@ impl Default for ServeSettings {
     fn default() -> Self {
         Self {
             connections_max: CONNECTIONS_MAX,
+            refusals_max: REFUSALS_MAX,
             head_timeout: HEAD_TIMEOUT,
+            stall_timeout: STALL_TIMEOUT,
             drain: Duration::from_secs(30),
             requests_per_sec: REQUESTS_PER_SEC,
         }
@@ -75,7 +83,7 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let places = Arc::new(Semaphore::new(settings.connections_max));
-    let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
+    let refusals = Arc::new(Semaphore::new(settings.refusals_max));
     let (stop, stopped) = watch::channel(false);
     let mut shutdown = pin!(shutdown);
     loop {
@@ -100,11 +108,13 @@ pub async fn serve(
                 drop(place);
             });
         } else if let Ok(place) = Arc::clone(&refusals).try_acquire_owned() {
-            let rate = settings.requests_per_sec;
+            let settings = settings.clone();
             tokio::spawn(async move {
-                let _ = timeout(LINGER, refuse(stream, rate)).await;
+                let _ = timeout(LINGER, refuse(stream, &settings)).await;
                 drop(place);
             });
+        } else {
+            let _ = refuse_in_passing(stream, settings.requests_per_sec);
         }
     }
     drop(listener);
@@ -133,7 +143,7 @@ async fn converse(
     mut stopped: watch::Receiver<bool>,
 ) {
     let early = Arc::new(AtomicBool::new(false));
-    let io = TokioIo::new(Stream::new(stream, Arc::clone(&early), settings.requests_per_sec));
+    let io = TokioIo::new(Stream::new(stream, Arc::clone(&early), settings));
     let service = service_fn(move |request: Request<Incoming>| {
         let (router, early) = (router.clone(), Arc::clone(&early));
         async move {
@@ -176,10 +186,29 @@ async fn answer(router: Router, peer: SocketAddr, request: Request<Incoming>) ->
 }
 
 /// Told without reading a request, since whoever comes in numbers will not be read.
-async fn refuse(stream: TcpStream, requests_per_sec: u32) -> io::Result<()> {
-    let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "OVERLOADED", "too many connections at once");
-    let answer = plain_answer(problem.later(COME_BACK), requests_per_sec);
-    let mut stream = Stream::new(stream, Arc::new(AtomicBool::new(true)), requests_per_sec);
+async fn refuse(stream: TcpStream, settings: &ServeSettings) -> io::Result<()> {
+    let answer = too_many(settings.requests_per_sec);
+    let mut stream = Stream::new(stream, Arc::new(AtomicBool::new(true)), settings);
     stream.write_all(&answer).await?;
     stream.shutdown().await
+}
+
+/// The same without waiting for anything: the answer fits into the empty buffer of a new connection. What has come of the
+/// request is thrown away first, since to close over it would take the answer back. Whoever is gone already or has sent
+/// more may not hear it.
+fn refuse_in_passing(stream: TcpStream, requests_per_sec: u32) -> io::Result<()> {
+    // Tokio's own try_write would first wait to be told that there is room. The socket stays one that never blocks.
+    let mut stream = stream.into_std()?;
+    let mut piece = [0_u8; 16 * 1024];
+    for _ in 0..PIECES_MAX {
+        if !stream.read(&mut piece).is_ok_and(|length| length == piece.len()) {
+            break;
+        }
+    }
+    stream.write_all(&too_many(requests_per_sec))
+}
+
+fn too_many(requests_per_sec: u32) -> Vec<u8> {
+    let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "OVERLOADED", "too many connections at once");
+    plain_answer(problem.later(COME_BACK), requests_per_sec)
 }

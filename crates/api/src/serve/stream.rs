@@ -1,6 +1,6 @@
-//! The stream below hyper. After an early answer it reads on for a while before it closes, and where hyper answers by
-//! itself, to a head that it cannot read, it says in our words what hyper says in none: such a request never reaches
-//! the router, and its answer is to be like every other all the same.
+//! The stream below hyper. It gives up on a client that takes nothing of its answer. After an early answer it reads on for
+//! a while before it closes, and where hyper answers by itself, to a head that it cannot read, it says in our words what
+//! hyper says in none: such a request never reaches the router, and its answer is to be like every other all the same.
 
 use std::io;
 use std::pin::Pin;
@@ -17,6 +17,7 @@ use tokio::time::{Sleep, sleep};
 use crate::edge;
 use crate::error::Problem;
 use crate::rate::RateStatus;
+use crate::serve::ServeSettings;
 
 /// How long what a client still sends is read and thrown away after an early answer. Closing at once would
 /// reset the connection and the client might never see the answer.
@@ -77,13 +78,42 @@ pub struct Stream {
     lingers: Arc<AtomicBool>,
     until: Option<Pin<Box<Sleep>>>,
     requests_per_sec: u32,
+    stall_timeout: Duration,
+    /// The client takes nothing; when it has been so for too long.
+    stalled_until: Option<Pin<Box<Sleep>>>,
     /// An answer of ours in the place of hyper's, as far as it is not yet written.
     unwritten: Vec<u8>,
 }
 
 impl Stream {
-    pub fn new(stream: TcpStream, lingers: Arc<AtomicBool>, requests_per_sec: u32) -> Self {
-        Self { stream, lingers, until: None, requests_per_sec, unwritten: Vec::new() }
+    pub fn new(stream: TcpStream, lingers: Arc<AtomicBool>, settings: &ServeSettings) -> Self {
+        Self {
+            stream,
+            lingers,
+            until: None,
+            requests_per_sec: settings.requests_per_sec,
+            stall_timeout: settings.stall_timeout,
+            stalled_until: None,
+            unwritten: Vec::new(),
+        }
+    }
+
+    /// What the socket says of a write, or that the client has taken nothing for too long.
+    fn poll_taken(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            self.stalled_until = None;
+            return written;
+        }
+        let stall_timeout = self.stall_timeout;
+        let until = self.stalled_until.get_or_insert_with(|| Box::pin(sleep(stall_timeout)));
+        ready!(until.as_mut().poll(cx));
+        // Nothing more will be said, so nobody has to be waited for.
+        self.lingers.store(false, Ordering::Relaxed);
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
     /// Takes hyper's own answer and keeps ours to be written; false for all other bytes.
@@ -97,7 +127,8 @@ impl Stream {
 
     fn poll_unwritten(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unwritten.is_empty() {
-            let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.unwritten))?;
+            let written = Pin::new(&mut self.stream).poll_write(cx, &self.unwritten);
+            let written = ready!(self.poll_taken(cx, written))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -139,7 +170,8 @@ impl AsyncWrite for Stream {
         if self.takes_over(bytes) {
             return Poll::Ready(Ok(bytes.len()));
         }
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.poll_taken(cx, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -170,7 +202,8 @@ impl AsyncWrite for Stream {
         {
             return Poll::Ready(Ok(head.len()));
         }
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.poll_taken(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -99,6 +99,44 @@ async fn slow_heads_are_cut() {
     }
 }
 
+/// A client that asks and asks and never reads is cut, and its place is free for another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_take_no_answer_are_cut() {
+    let world = world().await;
+    let settings = ServeSettings {
+        connections_max: 1,
+        stall_timeout: Duration::from_millis(200),
+        ..ServeSettings::default()
+    };
+    let served = served(&world, settings).await;
+    let mut deaf = connect(served.address).await;
+    let questions = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(100);
+    // Fails in the end: the server closes over what it has not read.
+    while deaf.write_all(questions.as_bytes()).await.is_ok() {}
+
+    let mut next = connect(served.address).await;
+    next.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .await
+        .expect("written");
+    assert!(rest(&mut next).await.starts_with("HTTP/1.1 200 "), "there is a place again");
+}
+
+/// Also where more come than can be listened to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_far_beyond_the_limit_are_told_in_passing() {
+    let world = world().await;
+    let settings = ServeSettings { connections_max: 0, refusals_max: 0, ..ServeSettings::default() };
+    let served = served(&world, settings).await;
+    for request in ["", "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"] {
+        let mut stream = connect(served.address).await;
+        // Too late when the answer was quicker.
+        let _ = stream.write_all(request.as_bytes()).await;
+        let answer = rest(&mut stream).await;
+        assert!(answer.contains("retry-after: 1\r\n"), "{answer}");
+        check_plain("one too many", &answer, 503, "OVERLOADED");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_beyond_the_limit_are_told() {
     let world = world().await;
