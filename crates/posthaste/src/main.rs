@@ -4,6 +4,7 @@
 mod bench;
 mod cli;
 mod config;
+mod descriptors;
 mod running;
 mod secret;
 mod shutdown;

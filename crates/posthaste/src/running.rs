@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
+use crate::descriptors::{self, Places};
 use crate::telemetry::{self, otlp};
 use crate::wire;
 
@@ -86,11 +87,7 @@ pub async fn run(
             let state = api_state(config, gateway.clone(), metrics.clone())?;
             tracing::info!(address = %listener.local_addr()?, role = role.as_str(), "listening");
             let router = router(dashboard, state.clone(), role);
-            let settings = ServeSettings {
-                connections_max: config.limits.connections_max,
-                requests_per_sec: config.limits.requests_per_sec,
-                ..Default::default()
-            };
+            let settings = serve_settings(config, role);
             parts.spawn(named("api", api::serve(listener, router, settings, drained(&state, &shutdown))));
             Some(state)
         }
@@ -123,6 +120,28 @@ fn api_state(
         ..ApiSettings::default()
     };
     Ok(ApiState::new(Desk { gateway, documents }, settings, Arc::new(move || metrics.render())))
+}
+
+/// As many connections as are configured, or as the system's limit of open files leaves room for.
+fn serve_settings(config: &Config, role: Role) -> ServeSettings {
+    let wanted = ServeSettings {
+        connections_max: config.limits.connections_max,
+        requests_per_sec: config.limits.requests_per_sec,
+        ..Default::default()
+    };
+    let open_files_max = descriptors::open_files_max();
+    let calls = if role.sends() { config.worker_concurrency as usize } else { 0 };
+    let places = Places { connections: wanted.connections_max, refusals: wanted.refusals_max };
+    let fitting = descriptors::places(places, open_files_max, calls);
+    if fitting.connections < wanted.connections_max {
+        tracing::warn!(
+            connectionsMax = fitting.connections,
+            configured = wanted.connections_max,
+            openFilesMax = open_files_max,
+            "the limit of open files leaves room for fewer connections than are configured"
+        );
+    }
+    ServeSettings { connections_max: fitting.connections, refusals_max: fitting.refusals, ..wanted }
 }
 
 /// Ends with the shutdown, after load balancers were told to look elsewhere.
