@@ -3,9 +3,12 @@
 //! gateway of several processes whose database server is killed too (`servers`). Then three witnesses are compared: what
 //! the clients were told (`load`), what reached the provider (`provider_ledger`) and what the store says (`stored`).
 //! `verdict` compares them; `./chaos` runs the long versions. `backup` restores what was copied under the same load.
+//! Beside the crashes: more load than it can take (`overload`), no files left to open (`descriptors`), and one company with
+//! a backlog among many without (`neighbours`).
 
 mod backup;
 mod database;
+mod descriptors;
 mod disk;
 mod faults;
 mod fleet;
@@ -14,6 +17,8 @@ mod history;
 mod http;
 mod kills;
 mod load;
+mod neighbours;
+mod overload;
 mod pause;
 mod peer;
 mod plan;
@@ -26,3 +31,4 @@ mod servers;
 mod stored;
 mod terminate;
 mod verdict;
+mod watch;

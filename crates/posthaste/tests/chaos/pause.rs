@@ -272,10 +272,14 @@ impl Feed {
 }
 
 pub async fn add_company(store: &dyn Store) -> CompanyId {
+    add_company_named(store, COMPANY).await
+}
+
+pub async fn add_company_named(store: &dyn Store, name: &str) -> CompanyId {
     let sender = Mailbox::parse("Chaos <chaos@sender.test>").expect("a good sender");
     let company = Company {
         id: CompanyId::new(SystemClock.now()),
-        name: COMPANY.to_owned(),
+        name: name.to_owned(),
         settings: CompanySettings { from: Some(sender), ..CompanySettings::default() },
         created_at: SystemClock.now(),
         disabled_at: None,

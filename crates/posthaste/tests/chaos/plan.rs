@@ -19,6 +19,10 @@ const EMAILS: &str = "POSTHASTE_CHAOS_EMAILS";
 const KILLS: &str = "POSTHASTE_CHAOS_KILLS";
 const CUTS: &str = "POSTHASTE_CHAOS_CUTS";
 const ROUNDS: &str = "POSTHASTE_CHAOS_ROUNDS";
+/// Read where they are used: runs without faults have no plan.
+pub const CLIENTS: &str = "POSTHASTE_CHAOS_CLIENTS";
+pub const COMPANIES: &str = "POSTHASTE_CHAOS_COMPANIES";
+pub const BACKLOG: &str = "POSTHASTE_CHAOS_BACKLOG";
 const SEED: &str = "POSTHASTE_CHAOS_SEED";
 const SINK_LATENCY_MS: &str = "POSTHASTE_CHAOS_SINK_LATENCY_MS";
 

@@ -20,6 +20,8 @@ const SINK_START_MAX: Duration = Duration::from_secs(30);
 /// that range while nobody listens can be given the very same port and end up talking to itself.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_posthaste");
+
 /// The SMTP server that takes everything and keeps the provider's ledger.
 pub struct Sink {
     child: Child,
@@ -72,7 +74,17 @@ pub fn python() -> String {
 
 /// The gateway's own program, without settings from the environment of the test.
 pub fn posthaste(config: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_posthaste"));
+    without_settings(Command::new(PROGRAM), config)
+}
+
+/// The same, allowed to open so many files at once. `prlimit` becomes the program, so their ids are one.
+fn posthaste_with_files(config: &Path, open_files_max: usize) -> Command {
+    let mut command = Command::new("prlimit");
+    command.arg(format!("--nofile={open_files_max}:{open_files_max}")).arg(PROGRAM);
+    without_settings(command, config)
+}
+
+fn without_settings(mut command: Command, config: &Path) -> Command {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
         if name.starts_with("POSTHASTE_") || name == "ADMIN_EMAIL" {
@@ -93,6 +105,8 @@ pub struct Post {
     /// Where it listens, if its role does.
     pub address: SocketAddr,
     pub patience: Patience,
+    /// If not as many as the test itself may.
+    pub open_files_max: Option<usize>,
 }
 
 /// What a process does that finds no database.
@@ -106,7 +120,10 @@ impl Post {
     fn spawn(&self) -> Child {
         let log = File::options().create(true).append(true).open(&self.log).expect("the log can be written");
         let log_too = log.try_clone().expect("the log can be written twice");
-        let mut command = posthaste(&self.config);
+        let mut command = match self.open_files_max {
+            Some(most) => posthaste_with_files(&self.config, most),
+            None => posthaste(&self.config),
+        };
         if self.patience == Patience::UntilAvailable {
             command.arg("--wait");
         }
@@ -172,6 +189,11 @@ impl Server {
         tokio::time::sleep(pause).await;
         signal(&self.child, "TERM").await;
         self.ended().await
+    }
+
+    /// The process's id.
+    pub fn id(&self) -> u32 {
+        self.child.id().expect("it runs")
     }
 
     pub fn restart(&mut self) {

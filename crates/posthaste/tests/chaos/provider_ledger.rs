@@ -13,6 +13,8 @@ use serde_json::Value;
 pub struct ProviderLedger {
     /// When each copy was taken, in order.
     pub copies: BTreeMap<EmailId, Vec<Timestamp>>,
+    /// The emails as they came, copies included.
+    pub order: Vec<EmailId>,
     /// Lines that name no email of ours.
     pub strangers: usize,
 }
@@ -24,7 +26,10 @@ impl ProviderLedger {
         // Rounded down, as the times of events are.
         let at = Timestamp::from_millis((at_secs * 1000.0) as i64);
         match line["id"].as_str().and_then(|text| text.parse().ok()) {
-            Some(id) => self.copies.entry(id).or_default().push(at),
+            Some(id) => {
+                self.order.push(id);
+                self.copies.entry(id).or_default().push(at);
+            }
             None => self.strangers += 1,
         }
     }

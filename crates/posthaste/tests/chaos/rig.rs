@@ -132,6 +132,20 @@ impl Rig {
         Server::start(Post { patience: Patience::Once, config, ..self.post("all", 0) })
     }
 
+    /// The same with a limit of open files.
+    pub fn start_server_with_files(&self, open_files_max: usize) -> Server {
+        let post = Post { patience: Patience::Once, ..self.post("all", 0) };
+        Server::start(Post { open_files_max: Some(open_files_max), ..post })
+    }
+
+    /// For what is started from now on.
+    pub fn set_connections_max(&self, connections_max: usize) {
+        let settings = std::fs::read_to_string(self.config()).expect("the configuration can be read");
+        let settings =
+            settings.replace("[limits]", &format!("[limits]\nconnections_max = {connections_max}"));
+        std::fs::write(self.config(), settings).expect("the configuration can be written");
+    }
+
     /// The process that listens on that address.
     pub fn start_api(&self, number: usize) -> Server {
         Server::start(self.post("api", number))
@@ -148,6 +162,7 @@ impl Rig {
             role,
             address: self.api_addresses[number % self.api_addresses.len()],
             patience: Patience::UntilAvailable,
+            open_files_max: None,
         }
     }
 
