@@ -1,11 +1,12 @@
 //! `posthaste serve --role all|api|worker`.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use store::{Store, StoreError, Weakness};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use super::{Session, note};
 use crate::running::{self, Role};
@@ -14,6 +15,10 @@ use crate::{shutdown, telemetry};
 
 /// Before the store is opened again that went away as soon as it was there.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Clients that have connected and were not taken yet; the system may allow fewer (4,096 by default). When it is full the
+/// system drops or resets connections without a word of ours, so it is as long as all clients that are to be served or
+/// told otherwise may need.
+const QUEUE_MAX: u32 = 8192;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -27,9 +32,7 @@ pub async fn run(session: Session, args: &Args) -> anyhow::Result<()> {
     telemetry::start_log(&config.log)?;
     let shutdown = shutdown::on_signal()?;
     let listener = match running::address(config, args.role) {
-        Some(address) => {
-            Some(TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?)
-        }
+        Some(address) => Some(listen(address).with_context(|| format!("cannot listen on {address}"))?),
         None => None,
     };
     let Some(store) = shutdown.run_until_cancelled(open_store(&session)).await else {
@@ -44,6 +47,14 @@ pub async fn run(session: Session, args: &Args) -> anyhow::Result<()> {
         tracing::warn!("no provider is configured: all mail goes to the capture mailbox and none is sent");
     }
     running::run(config, store, listener, args.role, running::dashboard(config), shutdown).await
+}
+
+/// As `TcpListener::bind`, with a longer queue.
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(QUEUE_MAX)
 }
 
 /// Opens the store of this environment. With `--wait` also a database that goes away between the two is waited for.
