@@ -13,30 +13,8 @@ use store::Acceptance;
 use testkit::{START, an_address, an_email};
 use tower::ServiceExt as _;
 
+use crate::dice::Dice;
 use crate::hooks::{Hook, Notice, STRANGE_SECRET, Stage, resend_event, ses_event};
-
-/// A stream of numbers that is the same for the same seed.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((mixed ^ (mixed >> 31)) % end as u64).expect("below the end")
-    }
-
-    fn one_in(&mut self, chances: usize) -> bool {
-        self.below(chances) == 0
-    }
-
-    fn shuffle<T>(&mut self, items: &mut [T]) {
-        for last in (1..items.len()).rev() {
-            items.swap(last, self.below(last + 1));
-        }
-    }
-}
 
 /// What each provider calls it, the event it leaves, how far it moves the email, and whether the address is given up.
 type Kind = (&'static str, &'static str, Option<Status>, bool);

@@ -200,7 +200,8 @@ impl World {
         }
     }
 
-    async fn settle_due(&self, verdict: impl Fn(&Claim) -> Verdict) -> usize {
+    /// Lets a worker claim what is due, and ends each as `verdict` says.
+    pub async fn settle_due(&self, verdict: impl Fn(&Claim) -> Verdict) -> usize {
         let (store, now) = (&self.gateway.store, self.clock.now());
         let owner = WorkerId::new(now);
         let lease_until = now.plus(Duration::from_secs(45));
