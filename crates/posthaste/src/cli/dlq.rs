@@ -1,18 +1,23 @@
-//! `posthaste dlq list|replay|drop`: FAILED emails, one by one or by filter. Safe to interrupt and run again.
+//! `posthaste dlq list|replay|drop`: FAILED emails, one by one or by filter. Safe to interrupt and run again:
+//! Ctrl-C lets the step under way end, says how many are done, and stops there.
+
+use std::pin::pin;
 
 use anyhow::bail;
 use gateway::{Gateway, replay};
 use model::{Address, Category, CompanyId, Email, EmailId};
 use serde_json::{Value, json};
 use store::{DeadLetterFilter, Store};
+use tokio_util::sync::CancellationToken;
 
 use super::out::distance;
 use super::progress::{Progress, Show, confirmed};
 use super::{Session, Usage, When, company_named, parse_id, parse_when};
-use crate::wire;
+use crate::{shutdown, wire};
 
 /// Dead letters per call of the store.
 const CHUNK: u32 = 200;
+const INTERRUPTED: &str = "interrupted; run it again to go on with the rest";
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
@@ -147,13 +152,18 @@ async fn replay_matching(
     let filter = chosen(session, args)?;
     let gateway = wire::gateway(&session.loaded.config, store)?;
     let mut total = replay::count(&gateway, company.id, &filter).await?;
+    let mut is_interrupted = false;
     if !args.dry_run
         && total.matched > 0
         && may_change(session, args, "Replay", total.matched, &company.name)?
     {
+        // Not before: at the question a signal ends the command at once.
+        let stop = shutdown::on_signal()?;
         let mut progress = Progress::start(Show::unless(session.out, args.quiet), Some(total.matched));
-        total.replayed = replay_all(&gateway, company.id, filter, total.matched, &mut progress).await?;
+        total.replayed =
+            replay_all(&gateway, company.id, filter, total.matched, &mut progress, &stop).await?;
         progress.end();
+        is_interrupted = stop.is_cancelled() && total.replayed < total.matched;
     }
     total.matched = total.matched.max(total.replayed);
     let line = match args.dry_run {
@@ -161,6 +171,9 @@ async fn replay_matching(
         false => format!("{} of {} replayed", total.replayed, total.matched),
     };
     session.out.result(&json!({ "matched": total.matched, "replayed": total.replayed }), line)?;
+    if is_interrupted {
+        bail!(INTERRUPTED);
+    }
     check_all_were_there(args, total.matched)
 }
 
@@ -170,14 +183,27 @@ async fn replay_all(
     filter: DeadLetterFilter,
     matched: u64,
     progress: &mut Progress,
+    stop: &CancellationToken,
 ) -> anyhow::Result<u64> {
     let mut replayed = 0;
     let mut steps = replay::Steps::begin(gateway, filter);
-    while let Some(more) = steps.next(gateway, company).await? {
+    while !stop.is_cancelled()
+        && let Some(more) = to_its_end(steps.next(gateway, company), progress, stop).await?
+    {
         replayed += more;
         progress.at(replayed, || format!("{replayed} of {matched} replayed"));
     }
     Ok(replayed)
+}
+
+/// A step is one transaction, and is counted only by who waits for it. Who interrupts hears at once that they were heard.
+async fn to_its_end<T>(step: impl Future<Output = T>, progress: &Progress, stop: &CancellationToken) -> T {
+    let mut step = pin!(step);
+    tokio::select! {
+        done = &mut step => return done,
+        () = stop.cancelled() => progress.say("stopping after this step; Ctrl-C again ends it at once"),
+    }
+    step.await
 }
 
 /// Asks the person at a terminal, with the number, before many are changed.
@@ -203,17 +229,22 @@ async fn drop_matching(session: &Session, store: &dyn Store, args: &ChangeArgs) 
     let company = company_named(store, &args.filter.company).await?;
     let filter = chosen(session, args)?;
     let matched = store.count_dead_letters(company.id, &filter).await?;
-    let mut dropped = 0;
+    let (mut dropped, mut is_interrupted) = (0, false);
     if !args.dry_run && matched > 0 && may_change(session, args, "Drop", matched, &company.name)? {
+        let stop = shutdown::on_signal()?;
         let mut progress = Progress::start(Show::unless(session.out, args.quiet), Some(matched));
-        dropped = drop_all(session, store, company.id, &filter, &mut progress).await?;
+        dropped = drop_all(session, store, company.id, &filter, &mut progress, &stop).await?;
         progress.end();
+        is_interrupted = stop.is_cancelled() && dropped < matched;
     }
     let line = match args.dry_run {
         true => format!("{matched} would be dropped"),
         false => format!("{dropped} of {matched} dropped"),
     };
     session.out.result(&json!({ "matched": matched, "dropped": dropped }), line)?;
+    if is_interrupted {
+        bail!(INTERRUPTED);
+    }
     check_all_were_there(args, matched)
 }
 
@@ -223,12 +254,16 @@ async fn drop_all(
     company: CompanyId,
     filter: &DeadLetterFilter,
     progress: &mut Progress,
+    stop: &CancellationToken,
 ) -> anyhow::Result<u64> {
     let mut dropped = 0;
     let mut after = None;
     loop {
         let page = store.dead_letters(company, filter, after.as_ref(), CHUNK).await?;
         for email in page.items {
+            if stop.is_cancelled() {
+                return Ok(dropped);
+            }
             dropped += u64::from(store.drop_dead_letter(company, email.id, session.now()).await?);
             progress.at(dropped, || format!("{dropped} dropped"));
         }

@@ -65,7 +65,9 @@ fn process_dead_letters_are_listed_replayed_and_dropped() {
 
     assert_eq!(place.json(&["dlq", "drop", "--company", "acme", &id]).remove(0)["dropped"], 1);
     assert!(place.json(&["dlq", "list", "--company", "acme"]).is_empty());
-    assert_eq!(place.run(&["dlq", "drop", "--company", "acme", &id]).status.code(), Some(1), "it is gone");
+    let gone = place.run(&["dlq", "drop", "--company", "acme", &id]);
+    assert_eq!(gone.status.code(), Some(1), "it is gone");
+    assert!(err(&gone).ends_with("posthaste: 1 of 1 are not among the dead letters\n"), "{}", err(&gone));
     server.stop();
 }
 
@@ -115,7 +117,17 @@ fn process_ids_come_by_the_line_and_the_unknown_are_counted() {
 #[test]
 fn process_a_closed_pipe_is_no_failure() {
     let place = Place::new();
-    for args in [&["completions", "bash"][..], &["config"], &["--help"]] {
+    place.print(&["company", "add", "acme", "--from", "hello@acme.com"]);
+    let id = place.send("acme", "ana@example.com", &[]);
+    for args in [
+        &["completions", "bash"][..],
+        &["config"],
+        &["--help"],
+        &["company", "list"],
+        &["show", &id, &id],
+        &["--json", "show", &id],
+        &["dlq", "list", "--company", "acme"],
+    ] {
         let mut command = place.command(args);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
         drop(child.stdout.take());

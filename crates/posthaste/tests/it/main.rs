@@ -4,6 +4,7 @@ mod canary;
 mod clock;
 mod commands;
 mod config;
+mod dead_letters;
 mod dev;
 mod fairness;
 mod feedback;
