@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use model::privacy::Secret;
 use model::{CompanyId, Envelope, NewEmail, Recipient};
 use sqlx::Row as _;
+use sqlx::postgres::PgRow;
 use store::contract::stage::{a_company, a_worker, acceptance, begun, request, sent, settle};
 use store::{Outbox as _, Pruned, Retention, Upkeep as _};
 use support::{Fixture, fresh};
@@ -62,6 +63,20 @@ async fn count(store: &Fixture, table: &'static str) -> i64 {
     sqlx::query(sql).fetch_one(&mut store.database.connect().await).await.expect("asked").get(0)
 }
 
+/// What the server reports, once it is this. Its backends report when they are idle for a moment.
+async fn reported(store: &Fixture, sql: &'static str, is_it: fn(&PgRow) -> bool) -> PgRow {
+    let mut connection = store.database.connect().await;
+    for _ in 0..200 {
+        support::run(&mut connection, "SELECT pg_stat_clear_snapshot()").await;
+        let row = sqlx::query(sql).fetch_one(&mut connection).await.expect("asked");
+        if is_it(&row) {
+            return row;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("the server never reported it: {sql}");
+}
+
 /// The whole way of emails that are sent touches no index of email_outbox but those of their insertion, also when all rows of
 /// a page change at once.
 #[tokio::test]
@@ -71,21 +86,11 @@ async fn sending_emails_touches_no_index() {
     let emails = full_emails(company, 640);
     store.accept(acceptance(emails, START)).await.expect("accepted");
     send_all(&store, 640).await;
-    let mut connection = store.database.connect().await;
-    // Backends report when they are idle for a moment.
+    // A page that somebody else reads just now keeps its old rows a moment longer.
     let sql = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'email_outbox'";
-    for _ in 0..100 {
-        support::run(&mut connection, "SELECT pg_stat_clear_snapshot()").await;
-        let row = sqlx::query(sql).fetch_one(&mut connection).await.expect("asked");
-        let (updates, without_index): (i64, i64) = (row.get(0), row.get(1));
-        if updates >= 3 * 640 {
-            // A page that somebody else reads just now keeps its old rows a moment longer.
-            assert!(without_index * 100 >= updates * 98, "{without_index} of {updates}");
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("the server never reported the updates");
+    let row = reported(&store, sql, |row| row.get::<i64, _>(0) >= 3 * 640).await;
+    let (updates, without_index): (i64, i64) = (row.get(0), row.get(1));
+    assert!(without_index * 100 >= updates * 98, "{without_index} of {updates}");
 }
 
 /// Where thousands are sent the queue does not wait for the server to tidy it up.
@@ -97,17 +102,8 @@ async fn a_busy_queue_is_tidied_up() {
         store.accept(acceptance(full_emails(company, 1_000), START)).await.expect("accepted");
     }
     send_all(&store, 6_000).await;
-    let mut connection = store.database.connect().await;
     let sql = "SELECT vacuum_count FROM pg_stat_user_tables WHERE relname = 'email_queue'";
-    for _ in 0..200 {
-        support::run(&mut connection, "SELECT pg_stat_clear_snapshot()").await;
-        let row = sqlx::query(sql).fetch_one(&mut connection).await.expect("asked");
-        if row.get::<i64, _>(0) > 0 {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("nobody tidied up");
+    reported(&store, sql, |row| row.get::<i64, _>(0) > 0).await;
 }
 
 /// Tags stand in a table of their own, a tag that was given twice once.
