@@ -71,9 +71,9 @@ impl Layers {
         let (table, errors) = DeTable::parse_recoverable(text);
         for error in errors {
             let span = error.span().unwrap_or_default();
-            let named = text.get(span.clone()).filter(|_| error.message().contains("duplicate"));
-            let (key, what) = match named {
-                Some(key) => (key.trim(), "is there twice; keep one of them".to_owned()),
+            let named = text.get(span.clone()).map(str::trim).filter(|name| is_plain(name));
+            let (key, what) = match named.filter(|_| error.message().contains("duplicate")) {
+                Some(key) => (key, "is there twice; keep one of them".to_owned()),
                 None => {
                     ("", format!("not valid TOML: {}; mend the line", error.message().replace('\n', ", ")))
                 }
@@ -90,12 +90,10 @@ impl Layers {
                 section => format!("{section}.{}", name.get_ref()),
             };
             let origin = origin_of(name.span().start);
-            let is_odd =
-                !name.get_ref().bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
             match (keys::find(&path), value.get_ref()) {
-                _ if is_odd => {
-                    let what = "is no name; use letters, digits, - and _";
-                    self.complain(origin, &path.escape_debug().to_string(), what);
+                // Not repeated: after a stray quote, the name goes on through the values of further lines.
+                _ if !is_plain(name.get_ref()) => {
+                    self.complain(origin, section, "a name here is none; use letters, digits, - and _");
                 }
                 (Found::Setting(key), value) => self.put(&path, key.kind, plain(value), origin),
                 (Found::Section, DeValue::Table(table)) => self.read_table(&path, table, origin_of),
@@ -110,6 +108,10 @@ impl Layers {
             }
         }
     }
+}
+
+fn is_plain(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
 
 fn line_of(text: &str, offset: usize) -> usize {

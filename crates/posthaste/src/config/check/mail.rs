@@ -70,17 +70,13 @@ impl Reader<'_> {
         }
         let mut seen = BTreeSet::new();
         for name in &route {
-            if !seen.insert(name) {
-                self.complain("routes.default", format!("names `{name}` twice; keep one of them"));
-            }
             // A provider that was refused above has been complained about already.
             if !providers.contains_key(name) && !self.names("providers").contains(name) {
                 let meant =
                     nearest_of(name, providers.keys().map(String::as_str)).unwrap_or(gateway::CAPTURE);
-                self.complain(
-                    "routes.default",
-                    format!("names `{name}`, but there is no [providers.{name}]; did you mean `{meant}`?"),
-                );
+                self.complain("routes.default", no_such("providers", meant));
+            } else if !seen.insert(name) {
+                self.complain("routes.default", format!("names `{name}` twice; keep one of them"));
             }
         }
         route
@@ -156,10 +152,7 @@ impl Reader<'_> {
         let name = self.text("default_retry").unwrap_or_default();
         if !policies.contains_key(&name) && !self.names("retry").contains(&name) {
             let meant = nearest_of(&name, policies.keys().map(String::as_str)).unwrap_or("fast");
-            self.complain(
-                "default_retry",
-                format!("names `{name}`, but there is no [retry.{name}]; did you mean `{meant}`?"),
-            );
+            self.complain("default_retry", no_such("retry", meant));
         }
         name
     }
@@ -188,4 +181,10 @@ impl Reader<'_> {
             }
         }
     }
+}
+
+/// What is wrong with a name that nothing in the section has. The name is not repeated: it may be a key or an address
+/// with a password that slipped into the wrong line.
+fn no_such(section: &str, meant: &str) -> String {
+    format!("there is no [{section}.…] of that name; did you mean `{meant}`?")
 }

@@ -53,6 +53,10 @@ impl Reader<'_> {
             }
         }
         for file in self.texts("webhook_trust.roots").unwrap_or_default() {
+            if file.contains("://") {
+                self.complain("webhook_trust.roots", "must hold paths of files, not addresses");
+                continue;
+            }
             let read = std::fs::read_to_string(&file).map_err(|error| format!("cannot read {file}: {error}"));
             match read.and_then(|pem| Root::read_all(&pem).map_err(|error| format!("{file}: {error}"))) {
                 Ok(roots) => settings.roots.extend(roots),

@@ -8,16 +8,23 @@ use super::*;
 const VALUES: &str = r#"0¦1¦-1¦45¦99999999999999999999¦0x7f¦1.5¦nan¦true¦1979-05-27T07:32:00Z¦[]¦[1, "a", [[]]]¦{ a = 1 }¦""¦"x"¦
 "127.0.0.1:0"¦"[::]:99999"¦"sqlite:a.db"¦"postgres://u:geheim@h/d"¦"mysql://h"¦"dynamodb://t"¦"smtp://u:geheim@h:25"¦"smtps://"¦"ses"¦
 "resend"¦"smtp"¦"production"¦"staging"¦"json"¦"fast"¦"ana@example.com"¦"whsec_geheim"¦"é\u0000\n"¦'''
-'''¦"unended¦["main"]¦[1, 5]"#;
+'''¦"unended¦["main"]¦["main", "main"]¦
+["smtp://u:geheim@h", "smtp://u:geheim@h"]¦[1, 5]"#;
+
+fn values() -> impl Iterator<Item = &'static str> {
+    VALUES.split('¦').map(|text| text.trim_start_matches('\n'))
+}
+
+fn known_keys() -> Vec<String> {
+    keys::KEYS.iter().map(|key| key.pattern.replace('*', "main")).collect()
+}
 
 fn any_key() -> impl Strategy<Value = String> {
-    let known: Vec<String> = keys::KEYS.iter().map(|key| key.pattern.replace('*', "main")).collect();
-    prop::sample::select(known)
+    prop::sample::select(known_keys())
 }
 
 fn any_line() -> impl Strategy<Value = String> {
-    let value =
-        prop::sample::select(VALUES.split('¦').map(|text| text.trim_start_matches('\n')).collect::<Vec<_>>());
+    let value = prop::sample::select(values().collect::<Vec<_>>());
     let value = prop_oneof![8 => value.prop_map(str::to_owned), 1 => "\\PC{0,12}"];
     let key = prop_oneof![8 => any_key(), 1 => "[a-z_.\"é -]{0,12}"];
     prop_oneof![
@@ -49,6 +56,18 @@ proptest! {
         let name = format!("POSTHASTE_{}", key.replace('.', "__").to_uppercase());
         for told in problems("", &[(&name, &value)]) {
             prop_assert!(!told.contains('\n') && told.len() < 2000, "{told:?}");
+        }
+    }
+}
+
+#[test]
+fn each_setting_with_each_value() {
+    for key in known_keys() {
+        for value in values() {
+            for told in problems(&format!("{key} = {value}"), &[]) {
+                assert!(!told.contains('\n') && told.len() < 2000, "{told:?}");
+                assert!(!told.contains("geheim"), "{told}");
+            }
         }
     }
 }
