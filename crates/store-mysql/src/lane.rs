@@ -13,7 +13,7 @@ use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{Connection as _, Executor as _, MySqlConnection};
 use store::StoreError;
 use store::task::{self, Asked, Attempt, Work};
-use store::trust::Trust;
+use store::trust::{Patience, Trust};
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
@@ -23,14 +23,14 @@ use crate::error::{Fault, from_sqlx};
 use crate::sockets;
 
 /// A transaction that the server does not end by itself in this time has lost its server.
-pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+pub const ANSWER: Patience = Patience::up_to(Duration::from_secs(60));
 /// For the answer to one piece of hot work. A healthy server stores the largest batch (a thousand emails, some statements of
 /// 8 MB) in a second or two, and gives up itself on a lock after 10 s; one that has said nothing by now has lost its way
 /// to us. The client had better hear so than wait, and a worker has to record its results elsewhere before its leases
 /// run out.
-pub const HOT_TIMEOUT: Duration = Duration::from_secs(12);
+pub const HOT: Patience = Patience::up_to(Duration::from_secs(12));
 /// For a claim. Longer, since one that is given up and done all the same holds its emails until their leases run out.
-pub const CLAIM_TIMEOUT: Duration = Duration::from_secs(20);
+pub const CLAIM: Patience = Patience::whole(Duration::from_secs(20));
 /// A connection that was idle this long is asked whether it still lives: the server may have been restarted.
 const TRUSTED_FOR: Duration = Duration::from_millis(500);
 /// How often work is done again that collided with other work.
@@ -59,7 +59,7 @@ pub struct Lane {
 #[derive(Clone)]
 pub struct Lanes {
     inner: Arc<Inner>,
-    answer_timeout: Duration,
+    patience: Patience,
 }
 
 struct Inner {
@@ -75,12 +75,12 @@ impl Lanes {
         // Processes begin at different rows of the counts.
         let made = AtomicU8::new(Uuid::new_v4().as_bytes()[0]);
         let inner = Inner { options, trust, session, idle: Mutex::new(Some(Vec::new())), made };
-        Self { inner: Arc::new(inner), answer_timeout: ANSWER_TIMEOUT }
+        Self { inner: Arc::new(inner), patience: ANSWER }
     }
 
     /// The same lanes for those who wait so long for their work.
-    pub fn within(self, answer_timeout: Duration) -> Self {
-        Self { answer_timeout, ..self }
+    pub fn within(self, patience: Patience) -> Self {
+        Self { patience, ..self }
     }
 
     /// Answers the questions together. If that fails and not for want of a database, each is asked alone, so that only
@@ -123,16 +123,13 @@ impl Lanes {
         let begun = Instant::now();
         for try_number in 1.. {
             let mut lane = self.take().await?;
-            let fault = match timeout(self.answer_timeout, lane.transaction(work)).await {
-                Err(_) => {
-                    self.inner.trust.is_lost();
-                    return Err(if lane.is_committing { left_open() } else { no_answer() });
-                }
-                Ok(Ok(())) => {
+            let fault = match self.inner.trust.within(self.patience, lane.transaction(work)).await {
+                None => return Err(if lane.is_committing { left_open() } else { no_answer() }),
+                Some(Ok(())) => {
                     self.give_back(lane);
                     return Ok(());
                 }
-                Ok(Err(fault)) => fault,
+                Some(Err(fault)) => fault,
             };
             if fault.is_lost_connection() {
                 // The others went the same way.

@@ -55,11 +55,10 @@ use store::task::on_its_own;
 use store::trust::Trust;
 use store::{Accepted, AttemptStart, Begun, ReportArrival, Reported, Settled, Settlement, StoreError};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
 
 pub use crate::config::MysqlConfig;
 use crate::error::{Fault, from_sqlx};
-use crate::lane::{ANSWER_TIMEOUT, CLAIM_TIMEOUT, HOT_TIMEOUT, LaneWork, Lanes, Step, no_answer};
+use crate::lane::{ANSWER, CLAIM, HOT, LaneWork, Lanes, Step, no_answer};
 use crate::schema::Server;
 
 /// How many of the verbs that do not go in groups write at once; each holds a connection beside the pool.
@@ -70,6 +69,7 @@ const TRUSTED_FOR: Duration = Duration::from_millis(500);
 /// Everything is kept in one database of a MySQL or MariaDB server.
 pub struct MysqlStore {
     pool: MySqlPool,
+    trust: Arc<Trust>,
     lanes: Lanes,
     claiming: Lanes,
     /// Those of the groups, to be closed after them.
@@ -116,7 +116,7 @@ impl MysqlStore {
             .connect_lazy_with(config.options());
         // Each kind of work has connections of its own, which keep its statements prepared.
         let lanes = || Lanes::new(config.options(), server.session(), Arc::clone(&trust));
-        let hot = || lanes().within(HOT_TIMEOUT);
+        let hot = || lanes().within(HOT);
         let [accepting, beginning, settling, reporting] = [hot(), hot(), hot(), hot()];
         Ok(Self {
             accepting: accept::group(accepting.clone(), packet_max),
@@ -126,7 +126,8 @@ impl MysqlStore {
             group_lanes: [accepting, beginning, settling, reporting],
             pool,
             lanes: lanes(),
-            claiming: lanes().within(CLAIM_TIMEOUT),
+            claiming: lanes().within(CLAIM),
+            trust,
             writes: Arc::new(Semaphore::new(WRITES_MAX)),
             turns: Arc::default(),
             pruned_to: Mutex::default(),
@@ -160,16 +161,12 @@ impl MysqlStore {
 
     /// A question, answered within a bounded time; asked again if its connection had died since its last use.
     async fn read<Q, T>(&self, on: Q, question: Question<Q, T>) -> Result<T, StoreError> {
-        let answer = match timeout(ANSWER_TIMEOUT, ask(&self.pool, &on, question)).await {
-            Ok(Err(fault)) if fault.is_lost_connection() => {
-                timeout(ANSWER_TIMEOUT, ask(&self.pool, &on, question)).await
-            }
+        let asked = || self.trust.within(ANSWER, ask(&self.pool, &on, question));
+        let answer = match asked().await {
+            Some(Err(fault)) if fault.is_lost_connection() => asked().await,
             answer => answer,
         };
-        match answer {
-            Ok(answer) => answer.map_err(Fault::into_store_error),
-            Err(_) => Err(no_answer()),
-        }
+        answer.ok_or_else(no_answer)?.map_err(Fault::into_store_error)
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::sync::Mutex;
 use uuid::Uuid;
 
 use crate::error::Fault;
-use crate::lane::{CLAIM_TIMEOUT, Lane, Lanes};
+use crate::lane::{CLAIM, Lane, Lanes};
 use crate::take::{Asked, Found, Place, find, take};
 use crate::tidy::Tidy;
 use crate::{PostgresStore, settle};
@@ -48,7 +48,7 @@ struct Claimer {
 impl PostgresStore {
     pub(crate) async fn claim_due(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
         let claimer = Claimer {
-            lanes: self.lanes.clone().within(CLAIM_TIMEOUT),
+            lanes: self.lanes.clone().within(CLAIM),
             fairness: Arc::clone(&self.fairness),
             tidy: self.tidy.clone(),
         };

@@ -12,7 +12,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection};
 use store::StoreError;
 use store::task::{Asked, Attempt, Work};
-use store::trust::Trust;
+use store::trust::{Patience, Trust};
 use tokio::time::{Instant, timeout};
 
 use crate::config::CONNECT_TIMEOUT;
@@ -21,14 +21,14 @@ use crate::error::{Fault, from_sqlx};
 use crate::sockets;
 
 /// A statement that the server does not end by itself in time has lost its server.
-pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(40);
+pub const ANSWER: Patience = Patience::up_to(Duration::from_secs(40));
 /// For the answer to one piece of hot work. A healthy server stores the largest batch (a thousand emails, some statements of
 /// 8 MB) in a second or two, and gives up itself on a lock after 10 s; one that has said nothing by now has lost its way
 /// to us. The client had better hear so than wait, and a worker has to record its results elsewhere before its leases
 /// run out.
-pub const HOT_TIMEOUT: Duration = Duration::from_secs(12);
+pub const HOT: Patience = Patience::up_to(Duration::from_secs(12));
 /// For a claim. Longer, since one that is given up and done all the same holds its emails until their leases run out.
-pub const CLAIM_TIMEOUT: Duration = Duration::from_secs(20);
+pub const CLAIM: Patience = Patience::whole(Duration::from_secs(20));
 /// A connection that was idle this long is asked whether it still lives: the server may have been restarted.
 const TRUSTED_FOR: Duration = Duration::from_millis(500);
 /// How often work is done again that collided with other work, and the pause before it.
@@ -50,7 +50,7 @@ pub struct Lane {
 #[derive(Clone)]
 pub struct Lanes {
     inner: Arc<Inner>,
-    answer_timeout: Duration,
+    patience: Patience,
 }
 
 struct Inner {
@@ -68,12 +68,12 @@ impl Lanes {
         // Processes begin at different rows of the counts.
         let made = AtomicU8::new(uuid::Uuid::new_v4().as_bytes()[0]);
         let inner = Inner { options, trust, idle: Mutex::new(Some(Vec::new())), made };
-        Self { inner: Arc::new(inner), answer_timeout: HOT_TIMEOUT }
+        Self { inner: Arc::new(inner), patience: HOT }
     }
 
     /// The same lanes for those who wait so long for their work.
-    pub fn within(self, answer_timeout: Duration) -> Self {
-        Self { answer_timeout, ..self }
+    pub fn within(self, patience: Patience) -> Self {
+        Self { patience, ..self }
     }
 
     /// Answers the questions together. If that fails and not for want of a database, each is asked alone, so that only
@@ -115,16 +115,13 @@ impl Lanes {
         for try_number in 1.. {
             let mut lane = self.take().await?;
             lane.is_in_transaction = false;
-            let fault = match timeout(self.answer_timeout, work.once(&mut lane)).await {
-                Err(_) => {
-                    self.inner.trust.is_lost();
-                    return Err(if lane.is_in_transaction { no_answer() } else { left_open() });
-                }
-                Ok(Ok(())) => {
+            let fault = match self.inner.trust.within(self.patience, work.once(&mut lane)).await {
+                None => return Err(if lane.is_in_transaction { no_answer() } else { left_open() }),
+                Some(Ok(())) => {
                     self.give_back(lane);
                     return Ok(());
                 }
-                Ok(Err(fault)) => fault,
+                Some(Err(fault)) => fault,
             };
             let is_undone = lane.is_in_transaction;
             if fault.leaves_connection_usable() && roll_back(&mut lane.connection).await {

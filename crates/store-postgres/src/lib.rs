@@ -43,21 +43,19 @@ mod wake;
 mod weaknesses;
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use sqlx::{Connection as _, PgConnection};
 use store::fairness::Fairness;
 use store::group::Group;
 use store::task::{self, Asked, Attempt, on_its_own};
-use store::trust::Trust;
+use store::trust::{Patience, Trust};
 use store::{Accepted, AttemptStart, Begun, ReportArrival, Reported, Settled, Settlement, StoreError};
 use tokio::sync::Mutex as AsyncMutex;
-use tokio::time::timeout;
 
 pub use crate::config::PostgresConfig;
 use crate::error::Fault;
-use crate::lane::{ANSWER_TIMEOUT, Lanes, left_open, no_answer};
+use crate::lane::{ANSWER, Lanes, left_open, no_answer};
 use crate::tidy::Tidy;
 use crate::wake::Wake;
 
@@ -68,6 +66,7 @@ const TRIES_MAX: u32 = 5;
 pub struct PostgresStore {
     pool: PgPool,
     lanes: Lanes,
+    trust: Arc<Trust>,
     wake: Arc<Wake>,
     accepting: Group<accept::Request, Accepted>,
     beginning: Group<AttemptStart, Begun>,
@@ -107,7 +106,7 @@ impl PostgresStore {
             // A transaction whose caller went away in its first moment would stay open (sqlx issue 4385).
             .after_release(|connection, _| Box::pin(async move { Ok(lane::roll_back(connection).await) }))
             .connect_lazy_with(config.options());
-        let lanes = Lanes::new(config.hot_options(), trust);
+        let lanes = Lanes::new(config.hot_options(), Arc::clone(&trust));
         let wake = Arc::new(Wake::start(config.options()));
         Ok(Self {
             accepting: accept::group(lanes.clone(), Arc::clone(&wake)),
@@ -117,6 +116,7 @@ impl PostgresStore {
             tidy: Tidy::new(pool.clone()),
             pool,
             lanes,
+            trust,
             wake,
             fairness: Arc::default(),
             pruned_to: Mutex::default(),
@@ -130,18 +130,18 @@ impl PostgresStore {
         Q: Send + Sync + 'static,
         T: Send + 'static,
     {
-        self.write_within(ANSWER_TIMEOUT, on, work).await
+        self.write_within(ANSWER, on, work).await
     }
 
-    async fn write_within<Q, T>(&self, time: Duration, on: Q, work: Work<Q, T>) -> Result<T, StoreError>
+    async fn write_within<Q, T>(&self, patience: Patience, on: Q, work: Work<Q, T>) -> Result<T, StoreError>
     where
         Q: Send + Sync + 'static,
         T: Send + 'static,
     {
-        let pool = self.pool.clone();
+        let (pool, trust) = (self.pool.clone(), Arc::clone(&self.trust));
         on_its_own(Box::pin(async move {
             let mut asked = Asked::new(&on, work);
-            write_in_time(&pool, time, &mut asked).await?;
+            write_in_time(&pool, &trust, patience, &mut asked).await?;
             asked.done()
         }))
         .await
@@ -149,9 +149,9 @@ impl PostgresStore {
 
     /// A question, answered within a bounded time.
     async fn read<T>(&self, question: impl Future<Output = Result<T, Fault>>) -> Result<T, StoreError> {
-        match timeout(ANSWER_TIMEOUT, question).await {
-            Ok(answer) => answer.map_err(Fault::into_store_error),
-            Err(_) => Err(no_answer()),
+        match self.trust.within(ANSWER, question).await {
+            Some(answer) => answer.map_err(Fault::into_store_error),
+            None => Err(no_answer()),
         }
     }
 }
@@ -161,17 +161,18 @@ type Work<Q, T> = task::Work<PgConnection, Q, T, Fault>;
 
 async fn write_in_time(
     pool: &PgPool,
-    time: Duration,
+    trust: &Trust,
+    patience: Patience,
     work: &mut dyn Attempt<PgConnection, Fault>,
 ) -> Result<(), StoreError> {
     for try_number in 1.. {
         let mut is_committing = false;
-        match timeout(time, write_once(pool, work, &mut is_committing)).await {
-            Err(_) if is_committing => return Err(left_open()),
-            Err(_) => return Err(no_answer()),
-            Ok(Err(fault)) if fault.is_collision() && try_number < TRIES_MAX => {}
-            Ok(Err(fault)) if is_committing => return Err(fault.into_doubt()),
-            Ok(outcome) => return outcome.map_err(Fault::into_store_error),
+        match trust.within(patience, write_once(pool, work, &mut is_committing)).await {
+            None if is_committing => return Err(left_open()),
+            None => return Err(no_answer()),
+            Some(Err(fault)) if fault.is_collision() && try_number < TRIES_MAX => {}
+            Some(Err(fault)) if is_committing => return Err(fault.into_doubt()),
+            Some(outcome) => return outcome.map_err(Fault::into_store_error),
         }
     }
     unreachable!("the tries are bounded")

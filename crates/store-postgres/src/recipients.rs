@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use model::{Address, CompanyId, RecipientId, Timestamp};
 use sqlx::{PgConnection, PgPool, Row as _};
 use store::task::on_its_own;
+use store::trust::Patience;
 use store::{Cursor, Erased, Page, RecipientRecord, Recipients, StoreError};
 use uuid::Uuid;
 
@@ -16,7 +17,7 @@ use crate::lookup::{before, cursor};
 use crate::row;
 
 /// Copies are searched for in all emails of the company; that may take its time.
-const ERASE_TIMEOUT: Duration = Duration::from_secs(660);
+const ERASE: Patience = Patience::whole(Duration::from_secs(660));
 
 #[async_trait]
 impl Recipients for PostgresStore {
@@ -49,7 +50,7 @@ impl Recipients for PostgresStore {
         limit: u32,
     ) -> Result<Erased, StoreError> {
         self.write_within(
-            ERASE_TIMEOUT,
+            ERASE,
             (company, address.clone(), now, limit),
             |c, (company, address, now, limit)| Box::pin(erase(c, *company, address, *now, *limit)),
         )

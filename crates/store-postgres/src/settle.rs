@@ -13,6 +13,7 @@ use store::consequence::counts_against_address;
 use store::group::{Group, GroupSize};
 use store::record::Record;
 use store::tallies::day_of;
+use store::task::on_its_own;
 use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
 use uuid::Uuid;
 
@@ -21,7 +22,7 @@ use crate::counts::Counts;
 use crate::error::Fault;
 use crate::failures::{self, Failed};
 use crate::feedback::MESSAGE_ID_BYTES_MAX;
-use crate::lane::{HOT_TIMEOUT, Lane, Lanes};
+use crate::lane::{Lane, Lanes};
 use crate::row::{self, History, at, clean, signed, trouble};
 use crate::wake::Wake;
 
@@ -409,10 +410,13 @@ impl PostgresStore {
         guards: Vec<Guard>,
         until: Timestamp,
     ) -> Result<Vec<EmailId>, StoreError> {
-        let asked = (owner, guards.clone(), until);
-        let renewed = self.write_within(HOT_TIMEOUT, asked, |connection, (owner, guards, until)| {
-            Box::pin(renew(connection, *owner, guards, *until))
-        });
+        let (lanes, asked) = (self.lanes.clone(), (owner, guards.clone(), until));
+        let renewed = on_its_own(Box::pin(async move {
+            let renew = lanes.run(&asked, |lane, (owner, guards, until)| {
+                Box::pin(renew(&mut lane.connection, *owner, guards, *until))
+            });
+            renew.await
+        }));
         let renewed = renewed.await?;
         let is_lost = |guard: &&Guard| !renewed.contains(&(guard.id.uuid(), signed(guard.fence)));
         Ok(guards.iter().filter(is_lost).map(|guard| guard.id).collect())

@@ -8,10 +8,10 @@ use std::time::Duration;
 use sqlx::PgPool;
 use tokio::time::{Instant, timeout};
 
-use crate::lane::ANSWER_TIMEOUT;
-
 /// So many claimed emails are worth it: some thirty pages of dead entries.
 const CLAIMED_MIN: usize = 5_000;
+/// The server gives up before.
+const TIME_MAX: Duration = Duration::from_secs(40);
 const EVERY: Duration = Duration::from_secs(1);
 
 /// What another process tidies up already is left to it. How much the server does about the indexes it decides by how much
@@ -48,7 +48,7 @@ impl Tidy {
     /// If it fails, claims are slower until the server gets to it by itself.
     async fn run(&self) {
         let asked = sqlx::raw_sql(TIDY).execute(&self.pool);
-        match timeout(ANSWER_TIMEOUT, asked).await {
+        match timeout(TIME_MAX, asked).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::debug!(%error, "the queue could not be tidied up"),
             Err(_) => tracing::debug!("tidying up the queue takes too long"),

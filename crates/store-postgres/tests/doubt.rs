@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sqlx::Row as _;
 use store::contract::stage::{a_company, acceptance};
-use store::{Accepted, Outbox as _, StoreError, Upkeep as _};
+use store::{Accepted, Companies as _, Outbox as _, StoreError, Templates as _, Upkeep as _};
 use store_postgres::{PostgresConfig, PostgresStore};
 use support::Database;
 use testkit::wire::{Proxy, Wire};
@@ -100,6 +100,32 @@ async fn without_a_connection_nothing_was_stored() {
     let answer = rig.hand_in().await.expect("no panic");
     assert!(matches!(answer, Err(StoreError::Unavailable(_))), "{answer:?}");
     assert_eq!(rig.stored().await, 1);
+}
+
+/// A question whose connection has lost its way is not waited for to the end once another has been found out: it would keep
+/// a place in the pool, and whoever asks, for the better part of a minute.
+#[tokio::test]
+async fn one_that_was_found_out_ends_the_wait_for_others() {
+    let rig = Rig::set_up().await;
+    // A connection to ask on, back in its pool; none is made while the wire is deaf.
+    rig.store.company(rig.company).await.expect("it is there");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    rig.wire.set(Wire::DeafAfter("FROM templates"));
+    let (store, company) = (Arc::clone(&rig.store), rig.company);
+    let asking = tokio::spawn(async move { store.templates(company).await });
+    while rig.wire.deaf() == 0 {
+        assert!(!asking.is_finished(), "it ended before it was asked");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    let handing_in = rig.unheard().await;
+    tokio::time::pause();
+    let paused_at = tokio::time::Instant::now();
+    let answer = handing_in.await.expect("no panic");
+    let found_out_after = paused_at.elapsed();
+    assert!(matches!(answer, Err(StoreError::InDoubt(_))), "{answer:?}");
+    let answer = asking.await.expect("no panic");
+    assert!(matches!(answer, Err(StoreError::Unavailable(_))), "{answer:?}");
+    assert_eq!(paused_at.elapsed(), found_out_after, "by the clock of the test, which stood still meanwhile");
 }
 
 /// All connections were forgotten by something on the way: none of them is waited for in turn.

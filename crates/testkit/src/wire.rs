@@ -2,7 +2,8 @@
 //! done and commits on their way.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -40,6 +41,7 @@ struct State {
 pub struct Proxy {
     pub address: SocketAddr,
     state: watch::Sender<State>,
+    deaf: Arc<AtomicUsize>,
     /// Ends with the proxy, and with it all connections.
     _relaying: JoinSet<()>,
 }
@@ -54,9 +56,9 @@ impl Proxy {
         let listener = TcpListener::bind((ip, 0)).await.expect("a port is free");
         let address = listener.local_addr().expect("a listener has an address");
         let (state, watched) = watch::channel(State { wire: Wire::Whole, forgotten: 0 });
-        let mut relaying = JoinSet::new();
-        relaying.spawn(accept(listener, to, watched));
-        Self { address, state, _relaying: relaying }
+        let (mut relaying, deaf) = (JoinSet::new(), Arc::default());
+        relaying.spawn(accept(listener, to, watched, Arc::clone(&deaf)));
+        Self { address, state, deaf, _relaying: relaying }
     }
 
     pub fn set(&self, wire: Wire) {
@@ -65,21 +67,36 @@ impl Proxy {
             state.forgotten += u64::from(wire == Wire::HalfOpen);
         });
     }
+
+    /// How many connections have fallen deaf so far.
+    pub fn deaf(&self) -> usize {
+        self.deaf.load(Ordering::SeqCst)
+    }
 }
 
-async fn accept(listener: TcpListener, to: SocketAddr, state: watch::Receiver<State>) {
+async fn accept(
+    listener: TcpListener,
+    to: SocketAddr,
+    state: watch::Receiver<State>,
+    deaf: Arc<AtomicUsize>,
+) {
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         match listener.accept().await {
-            Ok((client, _)) => drop(connections.spawn(relay(client, to, state.clone()))),
+            Ok((client, _)) => drop(connections.spawn(relay(client, to, state.clone(), Arc::clone(&deaf)))),
             Err(_) => tokio::time::sleep(PAUSE).await,
         }
     }
 }
 
 /// One connection, until either side ends it or the wire does.
-async fn relay(mut client: TcpStream, to: SocketAddr, mut state: watch::Receiver<State>) {
+async fn relay(
+    mut client: TcpStream,
+    to: SocketAddr,
+    mut state: watch::Receiver<State>,
+    deaf: Arc<AtomicUsize>,
+) {
     let mut reset = state.clone();
     let mut server = None;
     let connected = async {
@@ -92,8 +109,9 @@ async fn relay(mut client: TcpStream, to: SocketAddr, mut state: watch::Receiver
         let is_deaf = AtomicBool::new(false);
         let listen = |said: &[u8]| {
             let wire = state.borrow().wire;
-            if matches!(wire, Wire::DeafAfter(words) if contains(said, words.as_bytes())) {
-                is_deaf.store(true, Ordering::SeqCst);
+            let falls_deaf = matches!(wire, Wire::DeafAfter(words) if contains(said, words.as_bytes()));
+            if falls_deaf && !is_deaf.swap(true, Ordering::SeqCst) {
+                deaf.fetch_add(1, Ordering::SeqCst);
             }
         };
         tokio::select! {
