@@ -76,6 +76,7 @@ fn plant() -> Planted {
     planted.plant_secret("hashkey", &"4a54c0de3f1d".repeat(6)[..64]);
     planted.plant_document("cpf", "529.982.247-25");
     planted.plant_document("cpfhashed", "111.444.777-35");
+    planted.plant_document("cpferased", "123.456.789-09");
     planted.plant_document("cnpj", "11.222.333/0001-81");
     planted.plant_document("cnpjletters", "12.ABC.345/01DE-35");
     planted

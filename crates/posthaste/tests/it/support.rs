@@ -76,10 +76,15 @@ impl Place {
 
     /// Looks at an email until it has the status.
     pub fn wait_for(&self, id: &str, status: &str) -> Value {
-        until(&format!("{id} is {status}"), || {
-            let email = self.json(&["show", id]).remove(0);
-            (email["status"] == status).then_some(email)
-        })
+        let mut email = Value::Null;
+        for _ in 0..LOOKS_MAX {
+            email = self.json(&["show", id]).remove(0);
+            if email["status"] == status {
+                return email;
+            }
+            std::thread::sleep(LOOK_PAUSE);
+        }
+        panic!("waited in vain: {id} is {status}, but {email:#}");
     }
 }
 

@@ -103,8 +103,10 @@ impl Traffic<'_, '_> {
         let markup = self.text("htmlclosely").to_owned();
         closely["html"] = json!(markup);
         ids.push(self.send("html that needs a closer look", &[&live], &closely));
+        // A person of its own: one who moves to another address gets nothing more at the old one.
         let mut forgotten = self.to("erased");
-        forgotten["recipient"] = json!({ "cpfCnpj": self.text("cpf"), "nome": self.text("erasedname") });
+        forgotten["recipient"] =
+            json!({ "cpfCnpj": self.text("cpferased"), "nome": self.text("erasedname") });
         ids.push(self.send("a person who is to be forgotten", &[&live], &forgotten));
         ids
     }
