@@ -134,7 +134,7 @@ fn serve_settings(config: &Config, role: Role) -> ServeSettings {
     let places = Places { connections: wanted.connections_max, refusals: wanted.refusals_max };
     let fitting = descriptors::places(places, open_files_max, calls);
     if fitting.connections < wanted.connections_max {
-        tracing::warn!(
+        tracing::info!(
             connectionsMax = fitting.connections,
             configured = wanted.connections_max,
             openFilesMax = open_files_max,

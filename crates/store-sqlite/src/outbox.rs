@@ -28,7 +28,7 @@ impl Outbox for SqliteStore {
         // Compressing is work for the many callers, not for the one writer.
         let blocks: Vec<Vec<u8>> =
             acceptance.emails.iter().map(|email| content_codec::encode(&email.content)).collect();
-        self.writer.run(move |work| accept(work, &acceptance, &blocks)).await
+        self.writer.take_in(move |work| accept(work, &acceptance, &blocks)).await
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {

@@ -3,6 +3,9 @@
 //!
 //! A piece of work that fails, or panics, is undone alone: the group is undone and done again with a savepoint around each
 //! piece. Savepoints from the start would copy every page that each piece touches, for what hardly ever happens.
+//!
+//! What comes in waits apart from all other work: were there one line, thousands of clients that hand in emails at once
+//! would stand in front of every step by which one is sent.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -23,8 +26,10 @@ use crate::room::{self, Room};
 use crate::schema;
 use crate::tallies::SentNotes;
 
-/// How many pieces of work may wait; past this the store says that it is busy.
+/// How many pieces of work may wait in each line; past this the store says that it is busy.
 const WAITING_MAX: usize = 8_192;
+/// While both lines are long, one piece in so many is an acceptance.
+const ACCEPTANCE_EVERY: usize = 4;
 /// How many share one commit: more gains nothing and makes the first wait for the last.
 const GROUP_MAX: usize = 512;
 /// What is written within this time is moved out of the log together. The sync of a checkpoint holds up those of the log
@@ -92,17 +97,67 @@ where
     }
 }
 
+/// The two lines, from the side of those who join them.
+struct Lines {
+    acceptances: SyncSender<AnyJob>,
+    others: SyncSender<AnyJob>,
+    /// Rung after a line was joined.
+    bell: SyncSender<()>,
+}
+
+/// The two lines, from the writer's side.
+struct Waiting {
+    acceptances: Receiver<AnyJob>,
+    others: Receiver<AnyJob>,
+    bell: Receiver<()>,
+    taken: usize,
+}
+
+impl Waiting {
+    /// Who is next, if anybody waits.
+    fn next(&mut self) -> Option<AnyJob> {
+        self.taken += 1;
+        let (first, second) = if self.taken.is_multiple_of(ACCEPTANCE_EVERY) {
+            (&self.acceptances, &self.others)
+        } else {
+            (&self.others, &self.acceptances)
+        };
+        first.try_recv().or_else(|_| second.try_recv()).ok()
+    }
+
+    /// The first of the next group; `None` when nobody can come any more.
+    fn first(&mut self) -> Option<AnyJob> {
+        loop {
+            let is_over = self.bell.recv().is_err();
+            // Whoever joined a line before the bell rang is seen here; whoever comes later rings again.
+            match self.next() {
+                Some(job) => return Some(job),
+                None if is_over => return None,
+                None => {}
+            }
+        }
+    }
+}
+
+fn lines() -> (Lines, Waiting) {
+    let (acceptances, accepted) = sync_channel(WAITING_MAX);
+    let (others, other) = sync_channel(WAITING_MAX);
+    let (bell, rung) = sync_channel(1);
+    let waiting = Waiting { acceptances: accepted, others: other, bell: rung, taken: 0 };
+    (Lines { acceptances, others, bell }, waiting)
+}
+
 /// The handle by which work is handed to the thread.
 #[derive(Clone)]
 pub struct Writer {
-    jobs: Arc<Mutex<Option<SyncSender<AnyJob>>>>,
+    lines: Arc<Mutex<Option<Lines>>>,
     finished: Arc<Mutex<Option<thread::JoinHandle<()>>>>,
 }
 
 impl Writer {
     /// A database in a file needs looking after: its log is kept short, and its room is watched.
     pub fn start(connection: Connection, file: Option<(&Path, Arc<Room>)>) -> Result<Self, StoreError> {
-        let (jobs, waiting) = sync_channel(WAITING_MAX);
+        let (lines, waiting) = lines();
         let log = Arc::new(Log::default());
         let (written, news) = sync_channel(1);
         if let Some((path, room)) = file {
@@ -110,9 +165,9 @@ impl Writer {
         }
         let thread = thread::Builder::new()
             .name("sqlite-writer".into())
-            .spawn(move || write_in_groups(&connection, &waiting, &written, &log))
+            .spawn(move || write_in_groups(&connection, waiting, &written, &log))
             .map_err(cannot_start)?;
-        Ok(Self { jobs: Arc::new(Mutex::new(Some(jobs))), finished: Arc::new(Mutex::new(Some(thread))) })
+        Ok(Self { lines: Arc::new(Mutex::new(Some(lines))), finished: Arc::new(Mutex::new(Some(thread))) })
     }
 
     /// Does `work` in a transaction and returns what it gave back, after the commit. A caller that stops
@@ -122,23 +177,43 @@ impl Writer {
         T: Send + 'static,
         F: FnMut(&mut Work<'_>) -> Result<T, StoreError> + Send + 'static,
     {
+        self.hand_over(work, |lines| &lines.others).await
+    }
+
+    /// The same for what comes in from outside, in whatever numbers.
+    pub async fn take_in<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Work<'_>) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.hand_over(work, |lines| &lines.acceptances).await
+    }
+
+    async fn hand_over<T, F>(&self, work: F, line: fn(&Lines) -> &SyncSender<AnyJob>) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Work<'_>) -> Result<T, StoreError> + Send + 'static,
+    {
         let (answer, answered) = oneshot::channel();
-        self.hand_over(Box::new(Asked { work, outcome: None, answer }))?;
+        self.join(Box::new(Asked { work, outcome: None, answer }), line)?;
         answered.await.map_err(|_| StoreError::Unavailable("the store was closed meanwhile".into()))?
     }
 
-    fn hand_over(&self, job: AnyJob) -> Result<(), StoreError> {
-        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        let jobs = jobs.as_ref().ok_or_else(|| StoreError::Unavailable("the store is closed".into()))?;
-        jobs.try_send(job).map_err(|refused| match refused {
+    fn join(&self, job: AnyJob, line: fn(&Lines) -> &SyncSender<AnyJob>) -> Result<(), StoreError> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = lines.as_ref().ok_or_else(|| StoreError::Unavailable("the store is closed".into()))?;
+        line(lines).try_send(job).map_err(|refused| match refused {
             TrySendError::Full(_) => StoreError::Unavailable("too much is waiting to be written".into()),
             TrySendError::Disconnected(_) => StoreError::Unavailable("the store is closed".into()),
-        })
+        })?;
+        // One that was rung already and not heard yet will do.
+        let _ = lines.bell.try_send(());
+        Ok(())
     }
 
     /// Finishes what is waiting, tidies the log and ends the thread.
     pub fn close(&self) {
-        drop(self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.lines.lock().unwrap_or_else(PoisonError::into_inner).take());
         let thread = self.finished.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             // A panic of the writer has already answered its callers with an error.
@@ -151,11 +226,11 @@ fn cannot_start(error: std::io::Error) -> StoreError {
     StoreError::Unavailable(format!("cannot start a thread of the store: {error}"))
 }
 
-fn write_in_groups(connection: &Connection, waiting: &Receiver<AnyJob>, written: &SyncSender<()>, log: &Log) {
+fn write_in_groups(connection: &Connection, mut waiting: Waiting, written: &SyncSender<()>, log: &Log) {
     let mut fairness = Fairness::default();
-    while let Ok(first) = waiting.recv() {
+    while let Some(first) = waiting.next().or_else(|| waiting.first()) {
         let mut jobs = vec![first];
-        let ended = match write_together(connection, &mut fairness, &mut jobs, waiting) {
+        let ended = match write_together(connection, &mut fairness, &mut jobs, &mut waiting) {
             Ending::Known(ended) => ended,
             Ending::OneFailed => write_apart(connection, &mut fairness, &mut jobs),
         };
@@ -189,7 +264,7 @@ fn write_together(
     connection: &Connection,
     fairness: &mut Fairness,
     jobs: &mut Vec<AnyJob>,
-    waiting: &Receiver<AnyJob>,
+    waiting: &mut Waiting,
 ) -> Ending {
     let mut transaction = match Transaction::begin(connection, fairness) {
         Ok(transaction) => transaction,
@@ -206,7 +281,7 @@ fn write_together(
         }
         next += 1;
         if jobs.len() < GROUP_MAX {
-            jobs.extend(waiting.try_recv());
+            jobs.extend(waiting.next());
         }
     }
     Ending::Known(transaction.commit())

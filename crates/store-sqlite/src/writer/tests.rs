@@ -2,7 +2,9 @@
 //! full.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
+use futures_util::future::join_all;
 use model::{CompanyId, Content, EmailId, NewEmail, Status};
 use store::contract::stage::{a_company, a_worker, acceptance, backlog, request, stored};
 use store::{Accepted, Lookup, Outbox, StoreError, Upkeep};
@@ -194,4 +196,39 @@ async fn a_claim_done_again_takes_its_turn_once() {
     }
     assert_eq!(given, BTreeMap::from([(stage.company, 5), (other, 5)]));
     stage.store.close().await;
+}
+
+/// Whoever waits behind a crowd of the other kind is done within the next group.
+#[tokio::test]
+async fn neither_line_holds_up_the_other() {
+    for crowd_hands_in in [true, false] {
+        let stage = stage().await;
+        let writer = &stage.store.writer;
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let note = |who: &'static str| {
+            let order = Arc::clone(&order);
+            move |_: &mut super::Work<'_>| {
+                order.lock().expect("not poisoned").push(who);
+                Ok(())
+            }
+        };
+        let (go_on, held_up) = oneshot::channel();
+        let crowd = join_all((0..2_000).map(|_| async {
+            if crowd_hands_in { writer.take_in(note("crowd")).await } else { writer.run(note("crowd")).await }
+        }));
+        let alone = async {
+            if crowd_hands_in { writer.run(note("alone")).await } else { writer.take_in(note("alone")).await }
+        };
+        let last = async {
+            // All others have joined their lines by now.
+            go_on.send(()).expect("the writer waits");
+        };
+        let (held, crowd, alone, ()) = tokio::join!(stage.hold_up(held_up), crowd, alone, last);
+        held.expect("held up");
+        alone.expect("done");
+        assert!(crowd.into_iter().all(|done| done.is_ok()));
+        let order = order.lock().expect("not poisoned");
+        let place = order.iter().position(|who| *who == "alone").expect("it was done");
+        assert!(place < super::GROUP_MAX, "done after {place} others; the crowd hands in: {crowd_hands_in}");
+    }
 }
