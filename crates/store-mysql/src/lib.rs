@@ -33,6 +33,7 @@ mod lookup;
 mod outbox;
 mod paging;
 mod people;
+mod pool;
 mod providers;
 mod recipients;
 mod row;
@@ -46,9 +47,8 @@ mod upkeep;
 mod weaknesses;
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
+use sqlx::mysql::MySqlPool;
 use sqlx::{Connection as _, Executor as _, MySqlConnection, Row as _};
 use store::group::Group;
 use store::task::on_its_own;
@@ -63,8 +63,6 @@ use crate::schema::Server;
 
 /// How many of the verbs that do not go in groups write at once; each holds a connection beside the pool.
 const WRITES_MAX: usize = 4;
-/// A connection of the pool that was idle this long is asked whether it still lives.
-const TRUSTED_FOR: Duration = Duration::from_millis(500);
 
 /// Everything is kept in one database of a MySQL or MariaDB server.
 pub struct MysqlStore {
@@ -96,24 +94,8 @@ impl MysqlStore {
         let packet_max = packet_max(&mut connection).await?;
         // The server notices that it is gone either way.
         let _ = connection.close().await;
-        let (trust, port) = (Arc::new(Trust::default()), config.options().get_port());
-        let pool_trust = Arc::clone(&trust);
-        let pool = MySqlPoolOptions::new()
-            .max_connections(config.pool_max())
-            .acquire_timeout(config::ACQUIRE_TIMEOUT)
-            .test_before_acquire(false)
-            .before_acquire(move |connection, idle| {
-                let trust = Arc::clone(&pool_trust);
-                Box::pin(async move {
-                    let ping = async { connection.ping().await.is_ok() };
-                    Ok(idle.idle_for < TRUSTED_FOR || trust.lives(idle.idle_for, ping).await)
-                })
-            })
-            .after_connect(move |connection, _| {
-                sockets::tune(port);
-                Box::pin(async move { connection.execute(server.session()).await.map(|_| ()) })
-            })
-            .connect_lazy_with(config.options());
+        let trust = Arc::new(Trust::default());
+        let pool = pool::pool(config, server.session(), &trust);
         // Each kind of work has connections of its own, which keep its statements prepared.
         let lanes = || Lanes::new(config.options(), server.session(), Arc::clone(&trust));
         let hot = || lanes().within(HOT);

@@ -51,7 +51,8 @@ impl Server {
         match self {
             // Milliseconds, and for reading alone. It has no limit for idle transactions, only one for idle connections.
             Self::Mysql => session!("max_execution_time = 30000, wait_timeout = 60"),
-            Self::Mariadb => session!("max_statement_time = 30, idle_transaction_timeout = 15"),
+            // A transaction whose process was lost ends before those who wait for its locks give up.
+            Self::Mariadb => session!("max_statement_time = 30, idle_transaction_timeout = 5"),
         }
     }
 

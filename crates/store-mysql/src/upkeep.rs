@@ -26,22 +26,16 @@ impl Upkeep for MysqlStore {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        let written = Uuid::new_v4().to_string();
-        let check = self.write(written, |lane, written| {
+        // Without a transaction: all processes write the same row, and one that was lost would hold it against them.
+        let check = self.read(Uuid::new_v4().to_string(), |connection, written| {
             Box::pin(async move {
                 let sql = "INSERT INTO meta (name, value) VALUES ('checked', ?) ON DUPLICATE KEY UPDATE value = VALUES(value)";
-                sqlx::query(sql).bind(written).execute(&mut lane.connection).await?;
-                Ok(())
-            })
-        });
-        check.await?;
-        let read = self.read((), |connection, ()| {
-            Box::pin(async move {
+                sqlx::query(sql).bind(written).execute(&mut *connection).await?;
                 sqlx::query("SELECT value FROM meta WHERE name = 'checked'").fetch_one(connection).await?;
                 Ok(())
             })
         });
-        read.await
+        check.await
     }
 
     async fn weaknesses(&self) -> Result<Vec<Weakness>, StoreError> {

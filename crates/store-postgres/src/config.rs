@@ -17,7 +17,8 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What every connection asks of the server. Nothing of ours takes long: what does is stuck, and says so. A transaction
-/// whose next statement does not come belongs to a connection that was lost without a word, and holds locks.
+/// whose next statement does not come belongs to a connection that was lost without a word, and holds locks: it ends
+/// before those who wait for them give up.
 /// No JIT: it would cost more than any statement here. No notices: the driver logs each, and a roll-back outside of a
 /// transaction, with which every connection goes back to the pool, is one. Along an index, always: every statement has
 /// one made for it, and the tables are empty at one moment and hold a million rows at the next, so that statistics
@@ -25,7 +26,7 @@ pub const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 const SESSION: &[(&str, &str)] = &[
     ("statement_timeout", "30s"),
     ("lock_timeout", "10s"),
-    ("idle_in_transaction_session_timeout", "15s"),
+    ("idle_in_transaction_session_timeout", "5s"),
     ("jit", "off"),
     ("client_min_messages", "error"),
     ("enable_seqscan", "off"),

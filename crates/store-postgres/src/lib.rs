@@ -27,6 +27,7 @@ mod lookup;
 mod outbox;
 mod paging;
 mod people;
+mod pool;
 mod providers;
 mod recipients;
 mod row;
@@ -44,7 +45,7 @@ mod weaknesses;
 
 use std::sync::{Arc, Mutex};
 
-use sqlx::postgres::{PgPool, PgPoolOptions};
+use sqlx::postgres::PgPool;
 use sqlx::{Connection as _, PgConnection};
 use store::fairness::Fairness;
 use store::group::Group;
@@ -87,25 +88,8 @@ impl PostgresStore {
         schema::migrate(&mut connection).await?;
         // The server notices that it is gone either way.
         let _ = connection.close().await;
-        let (trust, port) = (Arc::new(Trust::default()), config.options().get_port());
-        let pool_trust = Arc::clone(&trust);
-        let pool = PgPoolOptions::new()
-            .max_connections(config.pool_max())
-            .acquire_timeout(config::ACQUIRE_TIMEOUT)
-            .test_before_acquire(false)
-            .before_acquire(move |connection, idle| {
-                let trust = Arc::clone(&pool_trust);
-                Box::pin(async move {
-                    Ok(trust.lives(idle.idle_for, async { connection.ping().await.is_ok() }).await)
-                })
-            })
-            .after_connect(move |_, _| {
-                sockets::tune(port);
-                Box::pin(async { Ok(()) })
-            })
-            // A transaction whose caller went away in its first moment would stay open (sqlx issue 4385).
-            .after_release(|connection, _| Box::pin(async move { Ok(lane::roll_back(connection).await) }))
-            .connect_lazy_with(config.options());
+        let trust = Arc::new(Trust::default());
+        let pool = pool::pool(config, &trust);
         let lanes = Lanes::new(config.hot_options(), Arc::clone(&trust));
         let wake = Arc::new(Wake::start(config.options()));
         Ok(Self {

@@ -7,6 +7,7 @@ use std::net::ToSocketAddrs as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use sqlx::Row as _;
 use store::contract::stage::{a_company, acceptance};
 use store::{Accepted, Companies as _, Outbox as _, StoreError, Templates as _, Upkeep as _};
@@ -28,8 +29,12 @@ struct Rig {
 
 impl Rig {
     async fn set_up() -> Self {
+        Self::set_up_with("sslmode=disable").await
+    }
+
+    async fn set_up_with(parameters: &str) -> Self {
         let database = Database::new().await;
-        let mut url: url::Url = database.url_with("sslmode=disable").parse().expect("a URL");
+        let mut url: url::Url = database.url_with(parameters).parse().expect("a URL");
         let server = (url.host_str().expect("a host"), url.port().expect("a port"));
         let server = server.to_socket_addrs().expect("an address").next().expect("an address");
         let wire = Proxy::start(server).await;
@@ -128,14 +133,19 @@ async fn one_that_was_found_out_ends_the_wait_for_others() {
     assert_eq!(paused_at.elapsed(), found_out_after, "by the clock of the test, which stood still meanwhile");
 }
 
-/// All connections were forgotten by something on the way: none of them is waited for in turn.
+/// All connections were forgotten by something on the way: none of them is waited for in turn, and none for its farewell.
 #[tokio::test]
 async fn connections_that_were_forgotten_are_replaced() {
-    let rig = Rig::set_up().await;
-    rig.store.check().await.expect("it is fit for work");
-    rig.wire.set(Wire::HalfOpen);
-    rig.wire.set(Wire::Whole);
-    tokio::time::sleep(Duration::from_millis(600)).await;
-    assert_eq!(rig.hand_in().await.expect("no panic"), Ok(Accepted::Stored));
-    rig.store.check().await.expect("it is fit for work");
+    for parameters in ["sslmode=disable", "sslmode=require"] {
+        let rig = Rig::set_up_with(parameters).await;
+        let questions = (0..8).map(|_| rig.store.check());
+        join_all(questions).await.into_iter().for_each(|answer| answer.expect("it is fit for work"));
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        rig.wire.set(Wire::HalfOpen);
+        rig.wire.set(Wire::Whole);
+        assert_eq!(rig.hand_in().await.expect("no panic"), Ok(Accepted::Stored), "{parameters}");
+        for _ in 0..8 {
+            rig.store.check().await.expect("it is fit for work");
+        }
+    }
 }

@@ -10,8 +10,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-/// For an answer to the smallest of questions. A server that is this slow costs a new connection and nothing else.
-const PING_TIMEOUT: Duration = Duration::from_secs(2);
+/// For an answer to the smallest of questions. A server that is this slow costs a new connection and nothing else. Less
+/// than callers have patience for (the check of `readyz` has 2 s): who has gone by then leaves nobody found out.
+const PING_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// So long an answer is awaited even while others are found out: almost all take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
