@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use model::email::Outgoing;
 use model::{
-    Address, Category, Claim, Company, CompanySettings, ErrorCode, Event, EventKind, ReportKind, Status,
-    Timestamp,
+    Address, Category, Claim, Company, CompanySettings, ErrorCode, Event, EventKind, Guard, ReportKind,
+    Status, Timestamp,
 };
 use provider::{Provider, Receipt, SEND_TIMEOUT, SendError, Taken, Trouble};
 use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
@@ -278,8 +278,19 @@ async fn begin(
     let calling = event(EventKind::SentAttempt, now, flight.facts.attempt);
     let mut so_far = std::mem::take(events);
     so_far.push(calling.with("provider", route.provider.clone()));
-    let start = AttemptStart { guard: flight.guard(), provider: route.provider.clone(), events: so_far, now };
-    match gateway.store.begin(start).await {
+    let guard = flight.guard();
+    let start = AttemptStart { guard, provider: route.provider.clone(), events: so_far, now };
+    let mut begun = gateway.store.begin(start.clone()).await;
+    if let Err(doubt @ StoreError::InDoubt(_)) = begun {
+        begun = gateway.store.begin(start).await;
+        if matches!(begun, Ok(Begun::Lost)) {
+            // Nobody else has our fence, so it was we who began, the first time. Given back as it is now: else it would
+            // be taken for one that the provider may have, and wait for its lease and a report.
+            flight.has_begun(Guard { version: guard.version + 1, ..guard });
+            return Err(Stopped::Store(doubt));
+        }
+    }
+    match begun {
         Ok(Begun::Yes(guard)) => {
             flight.begins(guard);
             observe::began();

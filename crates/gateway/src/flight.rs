@@ -100,6 +100,11 @@ impl Flight {
         progress.stage = Stage::AtProvider;
     }
 
+    /// The store knows it under this guard by now, and the provider is not called.
+    pub fn has_begun(&self, guard: Guard) {
+        self.progress().guard = guard;
+    }
+
     pub fn settles(&self, settlement: Settlement) {
         self.progress().stage = Stage::Settling(Box::new(settlement));
     }

@@ -86,6 +86,11 @@ impl Database {
         self.as_server().proxy.set(wire);
     }
 
+    /// How many connections have fallen deaf so far.
+    pub fn deaf(&self) -> usize {
+        self.as_server().proxy.deaf()
+    }
+
     fn as_server(&self) -> &Server {
         match self {
             Self::Sqlite(_) => panic!("a file has no server"),

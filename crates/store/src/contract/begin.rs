@@ -38,6 +38,10 @@ pub async fn an_attempt_begins_once(store: &dyn Store) {
     assert_eq!(store.begin(start(claim.guard, START)).await.expect("begin"), Begun::Lost);
     let after = (read(store, company, id).await, kinds(store, company, id).await);
     assert_eq!(before, after, "a refused begin leaves no trace");
+    // Who was not told that it began, and asked again, gives it back so.
+    let guard = Guard { version: claim.guard.version + 1, ..claim.guard };
+    let settled = settle(store, guard, Verdict::Release { outcome_unknown: false }, START).await;
+    assert_eq!(settled, Settled::Done(Status::Enqueued));
 }
 
 /// The guard of one claim begins one attempt, also when it is used many times at once.
