@@ -161,7 +161,6 @@ impl Lanes {
 
     async fn connect(&self) -> Result<Lane, StoreError> {
         let connection = connect(&self.inner.options).await?;
-        sockets::tune(self.inner.options.get_port());
         let shard = counts::shard(self.inner.made.fetch_add(1, Ordering::Relaxed));
         Ok(Lane {
             connection,
@@ -213,7 +212,9 @@ impl Lane {
 }
 
 pub async fn connect(options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
-    match timeout(CONNECT_TIMEOUT, PgConnection::connect_with(options)).await {
+    let connected = timeout(CONNECT_TIMEOUT, PgConnection::connect_with(options)).await;
+    sockets::tune(options.get_port());
+    match connected {
         Ok(connected) => connected.map_err(from_sqlx),
         Err(_) => Err(StoreError::Unavailable("PostgreSQL does not answer".into())),
     }

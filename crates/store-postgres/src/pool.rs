@@ -48,7 +48,6 @@ pub fn pool(config: &PostgresConfig, trust: &Arc<Trust>) -> PgPool {
 
 async fn is_replaced(connection: &mut PgConnection, options: &PgConnectOptions) -> bool {
     let Ok(new) = lane::connect(options).await else { return false };
-    sockets::tune(options.get_port());
     *connection = new;
     true
 }
