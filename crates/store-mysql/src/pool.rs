@@ -18,7 +18,6 @@ use crate::{lane, sockets};
 /// that a network may be away.
 const TRIES_MAX: u32 = 60;
 const PAUSE: Duration = Duration::from_secs(1);
-
 /// A connection that was idle this long is asked whether it still lives.
 const TRUSTED_FOR: Duration = Duration::from_millis(500);
 

@@ -3,8 +3,8 @@
 //! gateway of several processes whose database server is killed too (`servers`). Then three witnesses are compared: what
 //! the clients were told (`load`), what reached the provider (`provider_ledger`) and what the store says (`stored`).
 //! `verdict` compares them; `./chaos` runs the long versions. `backup` restores what was copied under the same load.
-//! `unheard` loses one answer of the database. Beside the crashes: more load than it can take (`overload`), no files left to open (`descriptors`), and one company with
-//! a backlog among many without (`neighbours`).
+//! `unheard` loses one answer of the database. Beside the crashes: more load than it can take (`overload`), no files left
+//! to open (`descriptors`), and one company with a backlog among many without (`neighbours`).
 
 mod backup;
 mod database;
