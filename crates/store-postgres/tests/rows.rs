@@ -79,7 +79,7 @@ async fn reported(store: &Fixture, sql: &'static str, is_it: fn(&PgRow) -> bool)
 
 /// The whole way of emails that are sent touches no index of email_outbox but those of their insertion, also when all rows of
 /// a page change at once. While somebody else works on the same server a page may keep its old rows a moment longer (96.8 %
-/// were seen once, beside 329 other tests); a table without room for its updates falls to 80 % every time.
+/// were seen once, beside 329 other tests); a table without room for its updates missed a fifth of them.
 #[tokio::test]
 async fn sending_emails_touches_no_index() {
     let mut seen = Vec::new();
