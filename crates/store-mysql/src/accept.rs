@@ -7,6 +7,7 @@ use model::{Event, EventKind, NewEmail, RecipientId, Status, Timestamp};
 use sqlx::{MySql, MySqlConnection, QueryBuilder};
 use store::detail::Detail;
 use store::group::{Group, GroupSize};
+use store::thread::HotThread;
 use store::{Acceptance, Accepted, StoreError, content_codec};
 
 use crate::error::Fault;
@@ -15,9 +16,8 @@ use crate::lane::{Lane, Lanes};
 use crate::people::People;
 use crate::row::{self, at, portion_size, portions, until};
 
-/// Two, so that one group is sent while another waits for the disk; more only make the groups smaller.
 /// As many callers wait as a few seconds' work.
-const SIZE: GroupSize = GroupSize { lanes: 2, group_max: 256, waiting_max: 8_192 };
+const SIZE: GroupSize = GroupSize { abreast: 1, lanes: 3, group_max: 256, waiting_max: 8_192 };
 
 /// What one transaction holds at most: a request may bring a thousand emails, or one of many megabytes.
 const EMAILS_MAX: usize = 2_000;
@@ -49,9 +49,9 @@ impl Request {
     }
 }
 
-pub fn group(lanes: Lanes, packet_max: usize) -> Group<Request, Accepted> {
+pub fn group(thread: &HotThread, lanes: Lanes, packet_max: usize) -> Group<Request, Accepted> {
     let lanes = Arc::new(lanes);
-    Group::start(SIZE, move |requests| {
+    Group::start(SIZE, thread, move |requests| {
         let lanes = Arc::clone(&lanes);
         Box::pin(async move {
             let mut answers = Vec::with_capacity(requests.len());

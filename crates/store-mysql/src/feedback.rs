@@ -14,6 +14,7 @@ use store::consequence::{Consequence, failure_code, outranks, subject_of};
 use store::feedback::REMATCH_FOR;
 use store::group::{Group, GroupSize};
 use store::record::{Record, damaged};
+use store::thread::HotThread;
 use store::{Feedback, KeptReport, RecipientState, ReportArrival, Reported, StoreError, report_codec};
 
 use crate::error::Fault;
@@ -25,7 +26,7 @@ use crate::{MysqlStore, alerts, outbox, suppressions};
 
 /// A report each, since what follows from it is its own; a few at once share the server's syncs to disk. Providers send
 /// again what waits too long.
-const SIZE: GroupSize = GroupSize { lanes: 4, group_max: 1, waiting_max: 8_192 };
+const SIZE: GroupSize = GroupSize { abreast: 4, lanes: 4, group_max: 1, waiting_max: 8_192 };
 
 /// How many ids are looked for with one statement.
 const IDS_MAX: usize = 256;
@@ -116,8 +117,8 @@ impl Feedback for MysqlStore {
     }
 }
 
-pub fn group(lanes: Lanes) -> Group<ReportArrival, Reported> {
-    Group::start(SIZE, move |arrivals| {
+pub fn group(thread: &HotThread, lanes: Lanes) -> Group<ReportArrival, Reported> {
+    Group::start(SIZE, thread, move |arrivals| {
         let lanes = lanes.clone();
         Box::pin(async move {
             lanes.answer(arrivals, |lane, arrivals| Box::pin(report_all(lane, arrivals))).await

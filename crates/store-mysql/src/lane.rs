@@ -13,6 +13,7 @@ use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{Connection as _, Executor as _, MySqlConnection};
 use store::StoreError;
 use store::task::{self, Asked, Attempt, Work};
+use store::thread::HotThread;
 use store::trust::{Patience, Trust};
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
@@ -64,6 +65,8 @@ pub struct Lanes {
 
 struct Inner {
     options: MySqlConnectOptions,
+    /// Where the connections belong: what comes on them is noticed there, whoever waits for it.
+    thread: HotThread,
     trust: Arc<Trust>,
     session: &'static str,
     idle: Mutex<Option<Vec<Lane>>>,
@@ -71,10 +74,15 @@ struct Inner {
 }
 
 impl Lanes {
-    pub fn new(options: MySqlConnectOptions, session: &'static str, trust: Arc<Trust>) -> Self {
+    pub fn new(
+        options: MySqlConnectOptions,
+        session: &'static str,
+        thread: HotThread,
+        trust: Arc<Trust>,
+    ) -> Self {
         // Processes begin at different rows of the counts.
         let made = AtomicU8::new(Uuid::new_v4().as_bytes()[0]);
-        let inner = Inner { options, trust, session, idle: Mutex::new(Some(Vec::new())), made };
+        let inner = Inner { options, thread, trust, session, idle: Mutex::new(Some(Vec::new())), made };
         Self { inner: Arc::new(inner), patience: ANSWER }
     }
 
@@ -171,7 +179,9 @@ impl Lanes {
     }
 
     async fn connect(&self) -> Result<Lane, StoreError> {
-        let connection = connect(&self.inner.options, self.inner.session).await?;
+        let (options, session) = (self.inner.options.clone(), self.inner.session);
+        let connecting = self.inner.thread.spawn(async move { connect(&options, session).await });
+        let connection = connecting.await.map_err(|_| closed())??;
         let shard = counts::shard(self.inner.made.fetch_add(1, Ordering::Relaxed));
         let (counts, idle_since) = (Counts::default(), Instant::now());
         Ok(Lane { connection, counts, is_committing: false, shard, idle_since })

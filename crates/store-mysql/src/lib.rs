@@ -52,6 +52,7 @@ use sqlx::mysql::MySqlPool;
 use sqlx::{Connection as _, Executor as _, MySqlConnection, Row as _};
 use store::group::Group;
 use store::task::on_its_own;
+use store::thread::HotThread;
 use store::trust::Trust;
 use store::{Accepted, AttemptStart, Begun, ReportArrival, Reported, Settled, Settlement, StoreError};
 use tokio::sync::Semaphore;
@@ -97,14 +98,15 @@ impl MysqlStore {
         let trust = Arc::new(Trust::default());
         let pool = pool::pool(config, server.session(), &trust);
         // Each kind of work has connections of its own, which keep its statements prepared.
-        let lanes = || Lanes::new(config.options(), server.session(), Arc::clone(&trust));
+        let thread = HotThread::start()?;
+        let lanes = || Lanes::new(config.options(), server.session(), thread.clone(), Arc::clone(&trust));
         let hot = || lanes().within(HOT);
         let [accepting, beginning, settling, reporting] = [hot(), hot(), hot(), hot()];
         Ok(Self {
-            accepting: accept::group(accepting.clone(), packet_max),
-            beginning: settle::group_of_begins(beginning.clone()),
-            settling: settle::group_of_settlements(settling.clone()),
-            reporting: feedback::group(reporting.clone()),
+            accepting: accept::group(&thread, accepting.clone(), packet_max),
+            beginning: settle::group_of_begins(&thread, beginning.clone()),
+            settling: settle::group_of_settlements(&thread, settling.clone()),
+            reporting: feedback::group(&thread, reporting.clone()),
             group_lanes: [accepting, beginning, settling, reporting],
             pool,
             lanes: lanes(),

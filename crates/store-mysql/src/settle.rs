@@ -11,6 +11,7 @@ use store::change::{Change, late_result};
 use store::consequence::counts_against_address;
 use store::group::{Group, GroupSize};
 use store::record::Record;
+use store::thread::HotThread;
 use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
 
 use crate::error::Fault;
@@ -20,20 +21,20 @@ use crate::row::{self, at, get, ids, optional_millis, parsed, portions, push_lis
 use crate::tallies::{Notes, Subject};
 use crate::{MysqlStore, outbox};
 
-/// Two each, so that one group is sent while another waits for the disk. As many wait as workers can have in hand.
-const SIZE: GroupSize = GroupSize { lanes: 2, group_max: 256, waiting_max: 16_384 };
+/// As many wait as workers can have in hand.
+const SIZE: GroupSize = GroupSize { abreast: 1, lanes: 2, group_max: 256, waiting_max: 16_384 };
 
-pub fn group_of_begins(lanes: Lanes) -> Group<AttemptStart, Begun> {
+pub fn group_of_begins(thread: &HotThread, lanes: Lanes) -> Group<AttemptStart, Begun> {
     let lanes = Arc::new(lanes);
-    Group::start(SIZE, move |starts| {
+    Group::start(SIZE, thread, move |starts| {
         let lanes = Arc::clone(&lanes);
         Box::pin(async move { lanes.answer(starts, |lane, starts| Box::pin(begin(lane, starts))).await })
     })
 }
 
-pub fn group_of_settlements(lanes: Lanes) -> Group<Settlement, Settled> {
+pub fn group_of_settlements(thread: &HotThread, lanes: Lanes) -> Group<Settlement, Settled> {
     let lanes = Arc::new(lanes);
-    Group::start(SIZE, move |settlements| {
+    Group::start(SIZE, thread, move |settlements| {
         let lanes = Arc::clone(&lanes);
         Box::pin(async move {
             lanes.answer(settlements, |lane, settlements| Box::pin(settle(lane, settlements))).await

@@ -11,6 +11,7 @@ use model::{NewEmail, Status};
 use sqlx::{PgConnection, Row as _};
 use store::detail::Detail;
 use store::group::{Group, GroupSize};
+use store::thread::HotThread;
 use store::{Acceptance, Accepted, StoreError, content_codec};
 use uuid::Uuid;
 
@@ -21,8 +22,8 @@ use crate::people::{self, People};
 use crate::wake::Wake;
 
 const SIZE: GroupSize = GroupSize {
-    // While one group waits for its sync to disk, the server works on the other.
-    lanes: 2,
+    abreast: 1,
+    lanes: 3,
     // More gains nothing and makes the first wait for the last.
     group_max: 256,
     waiting_max: 8_192,
@@ -81,8 +82,8 @@ impl Request {
     }
 }
 
-pub fn group(lanes: Lanes, wake: Arc<Wake>) -> Group<Request, Accepted> {
-    Group::start(SIZE, move |requests| {
+pub fn group(thread: &HotThread, lanes: Lanes, wake: Arc<Wake>) -> Group<Request, Accepted> {
+    Group::start(SIZE, thread, move |requests| {
         let (lanes, wake) = (lanes.clone(), Arc::clone(&wake));
         Box::pin(async move {
             let mut answers = Vec::with_capacity(requests.len());

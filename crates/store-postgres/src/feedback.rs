@@ -12,6 +12,7 @@ use store::consequence::{Consequence, failure_code, outranks, subject_of};
 use store::feedback::REMATCH_FOR;
 use store::group::{Group, GroupSize};
 use store::record::{Record, damaged};
+use store::thread::HotThread;
 use store::{Feedback, KeptReport, RecipientState, ReportArrival, Reported, StoreError, report_codec};
 use uuid::Uuid;
 
@@ -26,7 +27,7 @@ use crate::{alerts, suppressions};
 
 /// A report each, since what follows from it is its own; a few at once share the server's syncs to disk. Providers send
 /// again what waits too long.
-const SIZE: GroupSize = GroupSize { lanes: 4, group_max: 1, waiting_max: 8_192 };
+const SIZE: GroupSize = GroupSize { abreast: 4, lanes: 4, group_max: 1, waiting_max: 8_192 };
 
 /// Longer ones are no provider's, and would not fit into an index.
 pub const MESSAGE_ID_BYTES_MAX: usize = 1_000;
@@ -127,8 +128,8 @@ impl Feedback for PostgresStore {
     }
 }
 
-pub fn group(lanes: Lanes) -> Group<ReportArrival, Reported> {
-    Group::start(SIZE, move |arrivals| {
+pub fn group(thread: &HotThread, lanes: Lanes) -> Group<ReportArrival, Reported> {
+    Group::start(SIZE, thread, move |arrivals| {
         let lanes = lanes.clone();
         Box::pin(async move {
             lanes.answer(arrivals, |lane, arrivals| Box::pin(report_all(lane, arrivals))).await

@@ -12,6 +12,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection};
 use store::StoreError;
 use store::task::{Asked, Attempt, Work};
+use store::thread::HotThread;
 use store::trust::{Patience, Trust};
 use tokio::time::{Instant, timeout};
 
@@ -55,6 +56,8 @@ pub struct Lanes {
 
 struct Inner {
     options: PgConnectOptions,
+    /// Where the connections belong: what comes on them is noticed there, whoever waits for it.
+    thread: HotThread,
     trust: Arc<Trust>,
     idle: Mutex<Option<Vec<Lane>>>,
     made: AtomicU8,
@@ -64,10 +67,10 @@ struct Inner {
 pub type LaneWork<Q, T> = Work<Lane, Q, T, Fault>;
 
 impl Lanes {
-    pub fn new(options: PgConnectOptions, trust: Arc<Trust>) -> Self {
+    pub fn new(options: PgConnectOptions, thread: HotThread, trust: Arc<Trust>) -> Self {
         // Processes begin at different rows of the counts.
         let made = AtomicU8::new(uuid::Uuid::new_v4().as_bytes()[0]);
-        let inner = Inner { options, trust, idle: Mutex::new(Some(Vec::new())), made };
+        let inner = Inner { options, thread, trust, idle: Mutex::new(Some(Vec::new())), made };
         Self { inner: Arc::new(inner), patience: HOT }
     }
 
@@ -160,7 +163,9 @@ impl Lanes {
     }
 
     async fn connect(&self) -> Result<Lane, StoreError> {
-        let connection = connect(&self.inner.options).await?;
+        let options = self.inner.options.clone();
+        let connecting = self.inner.thread.spawn(async move { connect(&options).await });
+        let connection = connecting.await.map_err(|_| closed())??;
         let shard = counts::shard(self.inner.made.fetch_add(1, Ordering::Relaxed));
         Ok(Lane {
             connection,

@@ -50,6 +50,7 @@ use sqlx::{Connection as _, PgConnection};
 use store::fairness::Fairness;
 use store::group::Group;
 use store::task::{self, Asked, Attempt, on_its_own};
+use store::thread::HotThread;
 use store::trust::{Patience, Trust};
 use store::{Accepted, AttemptStart, Begun, ReportArrival, Reported, Settled, Settlement, StoreError};
 use tokio::sync::Mutex as AsyncMutex;
@@ -90,13 +91,14 @@ impl PostgresStore {
         let _ = connection.close().await;
         let trust = Arc::new(Trust::default());
         let pool = pool::pool(config, &trust);
-        let lanes = Lanes::new(config.hot_options(), Arc::clone(&trust));
+        let thread = HotThread::start()?;
+        let lanes = Lanes::new(config.hot_options(), thread.clone(), Arc::clone(&trust));
         let wake = Arc::new(Wake::start(config.options()));
         Ok(Self {
-            accepting: accept::group(lanes.clone(), Arc::clone(&wake)),
-            beginning: settle::group_of_begins(lanes.clone()),
-            settling: settle::group_of_settlements(lanes.clone(), Arc::clone(&wake)),
-            reporting: feedback::group(lanes.clone()),
+            accepting: accept::group(&thread, lanes.clone(), Arc::clone(&wake)),
+            beginning: settle::group_of_begins(&thread, lanes.clone()),
+            settling: settle::group_of_settlements(&thread, lanes.clone(), Arc::clone(&wake)),
+            reporting: feedback::group(&thread, lanes.clone()),
             tidy: Tidy::new(pool.clone()),
             pool,
             lanes,

@@ -14,6 +14,7 @@ use store::group::{Group, GroupSize};
 use store::record::Record;
 use store::tallies::day_of;
 use store::task::on_its_own;
+use store::thread::HotThread;
 use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
 use uuid::Uuid;
 
@@ -26,9 +27,7 @@ use crate::lane::{Lane, Lanes};
 use crate::row::{self, History, at, clean, signed, trouble};
 use crate::wake::Wake;
 
-/// One lane each: what comes while it waits for its sync to disk makes the next group larger, and larger groups are
-/// cheaper.
-const SIZE: GroupSize = GroupSize { lanes: 1, group_max: 256, waiting_max: 8_192 };
+const SIZE: GroupSize = GroupSize { abreast: 1, lanes: 2, group_max: 256, waiting_max: 8_192 };
 
 /// `IS TRUE` keeps the planner from making a loop of what is a look into a hash table.
 const BEGIN: &str = "WITH start AS (
@@ -133,15 +132,15 @@ const KEEP_LATE: &str = "INSERT INTO events (email_id, type, created_at, metadat
      WHERE EXISTS (SELECT 1 FROM email_outbox o WHERE o.id = email_id)
      ORDER BY line";
 
-pub fn group_of_begins(lanes: Lanes) -> Group<AttemptStart, Begun> {
-    Group::start(SIZE, move |starts| {
+pub fn group_of_begins(thread: &HotThread, lanes: Lanes) -> Group<AttemptStart, Begun> {
+    Group::start(SIZE, thread, move |starts| {
         let lanes = lanes.clone();
         Box::pin(async move { lanes.answer(starts, |lane, starts| Box::pin(begin(lane, starts))).await })
     })
 }
 
-pub fn group_of_settlements(lanes: Lanes, wake: Arc<Wake>) -> Group<Settlement, Settled> {
-    Group::start(SIZE, move |settlements| {
+pub fn group_of_settlements(thread: &HotThread, lanes: Lanes, wake: Arc<Wake>) -> Group<Settlement, Settled> {
+    Group::start(SIZE, thread, move |settlements| {
         let (lanes, wake) = (lanes.clone(), Arc::clone(&wake));
         Box::pin(async move {
             let makes_due = settlements.iter().any(makes_due);

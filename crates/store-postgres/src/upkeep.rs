@@ -21,7 +21,7 @@ use crate::{PostgresStore, settle, weaknesses};
 /// How many places (route and company) are looked at for the email that has been due longest.
 const PLACES_MAX: i64 = 10_000;
 
-/// How many lanes a busy process uses at once: two take emails in, one claims and one settles.
+/// How many lanes a busy process uses at once: one takes emails in, one claims, one begins and one settles.
 const LANES_AT_START: usize = 4;
 
 #[async_trait]

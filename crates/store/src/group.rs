@@ -4,19 +4,27 @@
 //!
 //! Lanes are tasks of their own: a caller that stops waiting cancels nothing half-way.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot};
+use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::StoreError;
+use crate::task::Boxed;
+use crate::thread::HotThread;
+
+/// A group that is under way for longer is no longer waited for.
+const LONG: Duration = Duration::from_millis(10);
 
 /// How much is done at once and how much may wait; each has its reason where the group is made.
 #[derive(Debug, Clone, Copy)]
 pub struct GroupSize {
-    /// How many groups are under way at the same time.
+    /// How many groups are under way at the same time as a rule: what comes meanwhile makes the next group larger, and
+    /// larger groups are cheaper.
+    pub abreast: usize,
+    /// How many at most, when those under way take long: nobody waits behind one that waits for a lock.
     pub lanes: usize,
     /// How many callers share a group at most.
     pub group_max: usize,
@@ -36,19 +44,27 @@ struct Asked<Q, A> {
 }
 
 /// The answers to a group, in the order of its questions.
-pub type Answers<A> = Pin<Box<dyn Future<Output = Vec<Result<A, StoreError>>> + Send>>;
+pub type Answers<A> = Boxed<Vec<Result<A, StoreError>>>;
 
 impl<Q: Send + 'static, A: Send + 'static> Group<Q, A> {
-    /// `work` answers a whole group; it must give as many answers as there are questions.
-    pub fn start(size: GroupSize, work: impl Fn(Vec<Q>) -> Answers<A> + Send + Sync + 'static) -> Self {
+    /// `work` answers a whole group, on `thread`; it must give as many answers as there are questions.
+    pub fn start(
+        size: GroupSize,
+        thread: &HotThread,
+        work: impl Fn(Vec<Q>) -> Answers<A> + Send + Sync + 'static,
+    ) -> Self {
         let (waiting, questions) = mpsc::channel(size.waiting_max);
-        let questions = Arc::new(AsyncMutex::new(questions));
+        let line = Arc::new(Line {
+            questions: AsyncMutex::new(questions),
+            turns: Arc::new(Semaphore::new(size.abreast)),
+            group_max: size.group_max,
+        });
         let work = Arc::new(work);
         let lanes = (0..size.lanes)
             .map(|_| {
-                let (questions, work) = (Arc::clone(&questions), Arc::clone(&work));
-                tokio::spawn(async move {
-                    while let Some(group) = next_group(&questions, size.group_max).await {
+                let (line, work) = (Arc::clone(&line), Arc::clone(&work));
+                thread.spawn(async move {
+                    while let Some((group, _turn)) = line.next_group().await {
                         answer(group, &*work).await;
                     }
                 })
@@ -85,22 +101,35 @@ fn closed() -> StoreError {
     StoreError::Unavailable("the store is closed".into())
 }
 
-/// All that waits, once something does. `None` when nobody can ask any more.
-async fn next_group<Q, A>(
-    questions: &AsyncMutex<mpsc::Receiver<Asked<Q, A>>>,
+/// Those who wait, and the lanes that serve them.
+struct Line<Q, A> {
+    questions: AsyncMutex<mpsc::Receiver<Asked<Q, A>>>,
+    turns: Arc<Semaphore>,
     group_max: usize,
-) -> Option<Vec<Asked<Q, A>>> {
-    // The lane that holds this lock is the next one to be served; the others are at work or stand in line behind it.
-    let mut questions = questions.lock().await;
-    let mut group = vec![questions.recv().await?];
-    // A lane is woken by the first who asks, before the others of the same moment have had their turn: they come along.
-    tokio::task::yield_now().await;
-    while group.len() < group_max
-        && let Ok(asked) = questions.try_recv()
-    {
-        group.push(asked);
+}
+
+impl<Q, A> Line<Q, A> {
+    /// All that waits, once something does, and the turn of the lane. It has none if the lanes before it take long. `None`
+    /// when nobody can ask any more.
+    async fn next_group(&self) -> Option<(Vec<Asked<Q, A>>, Option<OwnedSemaphorePermit>)> {
+        // The lane that holds this lock is the next one to be served; the others are at work or stand in line behind it.
+        let mut questions = self.questions.lock().await;
+        let mut group = vec![questions.recv().await?];
+        let turn = match Arc::clone(&self.turns).try_acquire_owned() {
+            // The lane was woken by the first who asked, before the others of the same moment could: they come along.
+            Ok(turn) => {
+                tokio::task::yield_now().await;
+                Some(turn)
+            }
+            Err(_) => timeout(LONG, Arc::clone(&self.turns).acquire_owned()).await.ok().and_then(Result::ok),
+        };
+        while group.len() < self.group_max
+            && let Ok(asked) = questions.try_recv()
+        {
+            group.push(asked);
+        }
+        Some((group, turn))
     }
-    Some(group)
 }
 
 /// A panic in `work` ends as an error for this group's callers and nobody else.
@@ -121,10 +150,10 @@ async fn answer<Q: Send + 'static, A: Send + 'static>(
 mod tests {
     use super::*;
 
-    const SIZE: GroupSize = GroupSize { lanes: 1, group_max: 4, waiting_max: 8 };
+    const SIZE: GroupSize = GroupSize { abreast: 1, lanes: 1, group_max: 4, waiting_max: 8 };
 
     fn doubling() -> Group<u32, (u32, usize)> {
-        Group::start(SIZE, |questions| {
+        Group::start(SIZE, &HotThread::of_test(), |questions| {
             Box::pin(async move {
                 let together = questions.len();
                 tokio::task::yield_now().await;
@@ -161,6 +190,55 @@ mod tests {
             together
         });
         assert_eq!(together.await.expect("no panic"), [4; 4]);
+    }
+
+    /// The first group ends when the second has: it would wait for ever if the second waited for it.
+    #[tokio::test(start_paused = true)]
+    async fn a_group_that_takes_long_is_not_waited_for() {
+        let size = GroupSize { lanes: 2, ..SIZE };
+        let passed = Arc::new(tokio::sync::Notify::new());
+        let group = Group::start(size, &HotThread::of_test(), move |questions: Vec<u32>| {
+            let passed = Arc::clone(&passed);
+            Box::pin(async move {
+                if questions.contains(&1) {
+                    passed.notified().await;
+                } else {
+                    passed.notify_one();
+                }
+                questions.into_iter().map(Ok).collect()
+            })
+        });
+        let later = async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            group.ask(2).await
+        };
+        assert_eq!(tokio::join!(group.ask(1), later), (Ok(1), Ok(2)));
+    }
+
+    /// A second lane does not cut the groups in two.
+    #[tokio::test]
+    async fn those_who_come_meanwhile_share_the_next_group() {
+        let size = GroupSize { lanes: 2, ..SIZE };
+        let group = Group::start(size, &HotThread::of_test(), |questions: Vec<u32>| {
+            Box::pin(async move {
+                let together = questions.len();
+                for _ in 0..10 {
+                    tokio::task::yield_now().await;
+                }
+                questions.into_iter().map(|_| Ok(together)).collect()
+            })
+        });
+        let later = |turns: usize| {
+            let group = &group;
+            async move {
+                for _ in 0..turns {
+                    tokio::task::yield_now().await;
+                }
+                group.ask(2).await
+            }
+        };
+        let together = tokio::join!(group.ask(1), later(4), later(6), later(8));
+        assert_eq!(together, (Ok(1), Ok(3), Ok(3), Ok(3)));
     }
 
     #[tokio::test]

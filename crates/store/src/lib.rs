@@ -30,6 +30,7 @@ pub mod report_codec;
 pub mod settings_codec;
 pub mod starts;
 pub mod task;
+pub mod thread;
 pub mod trust;
 
 #[cfg(feature = "contract")]

@@ -4,6 +4,7 @@ use model::{CompanyId, NewEmail, Timestamp};
 use sqlx::Executor as _;
 use store::Routes;
 use store::contract::stage::{a_company, a_worker, acceptance, request};
+use store::thread::HotThread;
 use store::{Outbox as _, StoreError};
 use testkit::{START, an_email_at, at_secs};
 
@@ -34,7 +35,8 @@ struct Counted {
 impl Counted {
     async fn new(fixture: &Fixture) -> Self {
         let server = Server::of(&mut fixture.database.connect().await).await.expect("a server");
-        let lanes = Lanes::new(fixture.database.config().options(), server.session(), Arc::default());
+        let thread = HotThread::start().expect("a thread");
+        let lanes = Lanes::new(fixture.database.config().options(), server.session(), thread, Arc::default());
         let count_all = lanes.run(&(), |lane, ()| {
             Box::pin(async move {
                 lane.connection.execute(COUNT_ALL).await?;
