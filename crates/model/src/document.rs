@@ -101,7 +101,16 @@ impl fmt::Display for Document {
 /// the text itself says what they are, as `cpf-52998224725` does.
 pub fn looks_like_document(text: &str) -> bool {
     let bytes = text.as_bytes();
-    holds(bytes, Punctuation::Required) || (names_document(bytes) && holds(bytes, Punctuation::Optional))
+    (is_punctuated(bytes) && holds(bytes, Punctuation::Required))
+        || (names_document(bytes) && holds(bytes, Punctuation::Optional))
+}
+
+/// Most texts are not: they need no closer look.
+fn is_punctuated(bytes: &[u8]) -> bool {
+    [CPF, CNPJ].into_iter().any(|pattern| {
+        let is_mark = |byte: &&u8| !b"#@".contains(byte);
+        pattern.iter().filter(is_mark).all(|mark| bytes.contains(mark))
+    })
 }
 
 /// A number of that form which is no part of a longer one.

@@ -6,6 +6,8 @@ use model::{Attachment, Content};
 
 /// The first byte of a block: lz4 of the layout below. Another layout gets another number.
 const LZ4_V1: u8 = 1;
+/// After it and the length of what is packed.
+const PACKED_AT: usize = 1 + 4;
 
 const COMPOSED: u8 = 0;
 const RAW: u8 = 1;
@@ -34,8 +36,19 @@ pub fn encode(content: &Content) -> Vec<u8> {
             }
         }
     }
-    let mut block = vec![LZ4_V1];
-    block.extend_from_slice(&lz4_flex::compress_prepend_size(&plain));
+    pack(&plain)
+}
+
+/// Into one buffer: what is inside is copied once more when the buffer is cut to what it needs, and never else.
+fn pack(plain: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(plain.len()).expect("a request is far smaller than 4 GiB");
+    let mut block = vec![0; PACKED_AT + lz4_flex::block::get_maximum_output_size(plain.len())];
+    block[0] = LZ4_V1;
+    block[1..PACKED_AT].copy_from_slice(&length.to_le_bytes());
+    let packed =
+        lz4_flex::block::compress_into(plain, &mut block[PACKED_AT..]).expect("room for the worst case");
+    block.truncate(PACKED_AT + packed);
+    block.shrink_to_fit();
     block
 }
 
