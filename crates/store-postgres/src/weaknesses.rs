@@ -8,7 +8,7 @@ use store::Weakness;
 use crate::error::Fault;
 
 /// Connections that this program needs besides the pool: its lanes, the listener, a migration.
-const BESIDES_THE_POOL: i64 = 10;
+const BESIDES_THE_POOL: i64 = 14;
 /// A transaction idle for longer keeps vacuum from cleaning up behind the queue.
 const IDLE_MAX_SECS: i64 = 3600;
 const VERSION_MIN: i64 = 150_000;
