@@ -181,7 +181,7 @@ impl Lanes {
     async fn connect(&self) -> Result<Lane, StoreError> {
         let (options, session) = (self.inner.options.clone(), self.inner.session);
         let connecting = self.inner.thread.spawn(async move { connect(&options, session).await });
-        let connection = connecting.await.map_err(|_| closed())??;
+        let connection = connecting.await.map_err(|_| StoreError::Broken("connecting panicked".into()))??;
         let shard = counts::shard(self.inner.made.fetch_add(1, Ordering::Relaxed));
         let (counts, idle_since) = (Counts::default(), Instant::now());
         Ok(Lane { connection, counts, is_committing: false, shard, idle_since })

@@ -87,6 +87,11 @@ pub struct MysqlStore {
 impl MysqlStore {
     /// Connects and brings the schema up to date.
     pub async fn open(config: &MysqlConfig) -> Result<Self, StoreError> {
+        Self::open_on(config, HotThread::start()?).await
+    }
+
+    /// The same, with the thread that is to do what many wait for.
+    pub async fn open_on(config: &MysqlConfig, thread: HotThread) -> Result<Self, StoreError> {
         let mut connection =
             lane::connect(&config.options(), "DO 1").await.map_err(|error| named(config, error))?;
         let server = Server::of(&mut connection).await?;
@@ -97,7 +102,6 @@ impl MysqlStore {
         let _ = connection.close().await;
         let trust = Arc::new(Trust::default());
         let pool = pool::pool(config, server.session(), &trust);
-        let thread = HotThread::start()?;
         // Each kind of work has connections of its own, which keep its statements prepared.
         let lanes = || Lanes::new(config.options(), server.session(), thread.clone(), Arc::clone(&trust));
         let hot = || lanes().within(HOT);

@@ -35,7 +35,7 @@ const BYTES_MAX: usize = 8 * 1024 * 1024;
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
-/// A request with what could be worked out before its turn: that is work for the many callers, not for the two lanes.
+/// A request with what could be worked out before its turn: that is work for the many callers, not for the lanes.
 pub struct Request {
     acceptance: Acceptance,
     prepared: Vec<Prepared>,

@@ -165,7 +165,7 @@ impl Lanes {
     async fn connect(&self) -> Result<Lane, StoreError> {
         let options = self.inner.options.clone();
         let connecting = self.inner.thread.spawn(async move { connect(&options).await });
-        let connection = connecting.await.map_err(|_| closed())??;
+        let connection = connecting.await.map_err(|_| StoreError::Broken("connecting panicked".into()))??;
         let shard = counts::shard(self.inner.made.fetch_add(1, Ordering::Relaxed));
         Ok(Lane {
             connection,

@@ -84,6 +84,11 @@ pub struct PostgresStore {
 impl PostgresStore {
     /// Connects and brings the schema up to date.
     pub async fn open(config: &PostgresConfig) -> Result<Self, StoreError> {
+        Self::open_on(config, HotThread::start()?).await
+    }
+
+    /// The same, with the thread that is to do what many wait for.
+    pub async fn open_on(config: &PostgresConfig, thread: HotThread) -> Result<Self, StoreError> {
         let mut connection = lane::connect(&config.options()).await.map_err(|error| named(config, error))?;
         schema::require_version(&mut connection).await?;
         schema::migrate(&mut connection).await?;
@@ -91,7 +96,6 @@ impl PostgresStore {
         let _ = connection.close().await;
         let trust = Arc::new(Trust::default());
         let pool = pool::pool(config, &trust);
-        let thread = HotThread::start()?;
         let lanes = Lanes::new(config.hot_options(), thread.clone(), Arc::clone(&trust));
         let wake = Arc::new(Wake::start(config.options()));
         Ok(Self {

@@ -7,8 +7,9 @@ use store::Weakness;
 
 use crate::error::Fault;
 
-/// Connections that this program needs besides the pool: its lanes, the listener, a migration.
-const BESIDES_THE_POOL: i64 = 14;
+/// Connections that this program needs besides the pool: lanes for accepting (3), beginning (2), settling (2), reports (4), claims
+/// and renewals (3), one to notify and one to listen.
+const BESIDES_THE_POOL: i64 = 16;
 /// A transaction idle for longer keeps vacuum from cleaning up behind the queue.
 const IDLE_MAX_SECS: i64 = 3600;
 const VERSION_MIN: i64 = 150_000;
@@ -174,7 +175,7 @@ mod tests {
             read_only: "off".into(),
             in_recovery: false,
             version: VERSION_MIN,
-            max_connections: 26,
+            max_connections: 32,
             hidden: None,
             idle_in_transaction: 0,
             ahead_ms: CLOCKS_APART_MAX_MS,
@@ -201,7 +202,7 @@ mod tests {
             (|server| server.in_recovery = true, "pg_is_in_recovery", false),
             (|server| server.read_only = "on".into(), "default_transaction_read_only", false),
             (|server| server.version = 140_011, "server_version", false),
-            (|server| server.max_connections = 25, "max_connections", false),
+            (|server| server.max_connections = 31, "max_connections", false),
             (|server| server.hidden = Some("events".into()), "row_security", false),
             (|server| server.idle_in_transaction = 1, "idle in transaction", false),
             (|server| server.ahead_ms = CLOCKS_APART_MAX_MS + 1, "clock", false),

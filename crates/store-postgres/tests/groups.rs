@@ -6,10 +6,18 @@ use model::{CompanyId, NewEmail};
 use store::contract::stage::{
     a_company, a_key, acceptance, begun, claim, listed_ids, read, sent, settlement, start,
 };
+use store::thread::HotThread;
 use store::{Acceptance, Accepted, Begun, EmailFilter, Outbox, Settled, StoreError};
 use store_postgres::PostgresStore;
-use support::{Fixture, fresh};
+use support::{Database, Fixture};
 use testkit::{START, a_recipient, an_email};
+
+/// A store that makes its groups on the test's own thread: what is asked at once comes together.
+async fn fresh() -> Fixture {
+    let database = Database::new().await;
+    let opened = PostgresStore::open_on(&database.config(), HotThread::of_caller()).await;
+    Fixture { store: opened.expect("a new store opens"), database }
+}
 
 /// All at once, so that they share groups.
 async fn accept_all(store: &Fixture, requests: Vec<Acceptance>) -> Vec<Result<Accepted, StoreError>> {

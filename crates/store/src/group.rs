@@ -1,6 +1,6 @@
 //! Group commit for stores that speak to a server: what is waiting when a lane is free is done together, in one
-//! transaction, and answered after its commit. So a hundred concurrent callers share a few statements and one sync,
-//! and nobody waits for a timer: a lone caller is served at once.
+//! transaction, and answered after its commit. So a hundred concurrent callers share a few statements and one sync.
+//! A lone caller is served at once; who comes while a group is under way waits for its end, but no longer than `LONG`.
 //!
 //! Lanes are tasks of their own: a caller that stops waiting cancels nothing half-way.
 
@@ -15,7 +15,7 @@ use crate::StoreError;
 use crate::task::Boxed;
 use crate::thread::HotThread;
 
-/// A group that is under way for longer is no longer waited for.
+/// Nobody waits longer than this for the group that is under way.
 const LONG: Duration = Duration::from_millis(10);
 
 /// How much is done at once and how much may wait; each has its reason where the group is made.
@@ -116,7 +116,8 @@ impl<Q, A> Line<Q, A> {
         let mut questions = self.questions.lock().await;
         let mut group = vec![questions.recv().await?];
         let turn = match Arc::clone(&self.turns).try_acquire_owned() {
-            // The lane was woken by the first who asked, before the others of the same moment could: they come along.
+            // A lane on the thread of those who ask is woken by the first, before the others of the same moment could
+            // ask: they come along.
             Ok(turn) => {
                 tokio::task::yield_now().await;
                 Some(turn)
@@ -153,7 +154,7 @@ mod tests {
     const SIZE: GroupSize = GroupSize { abreast: 1, lanes: 1, group_max: 4, waiting_max: 8 };
 
     fn doubling() -> Group<u32, (u32, usize)> {
-        Group::start(SIZE, &HotThread::of_test(), |questions| {
+        Group::start(SIZE, &HotThread::of_caller(), |questions| {
             Box::pin(async move {
                 let together = questions.len();
                 tokio::task::yield_now().await;
@@ -197,7 +198,7 @@ mod tests {
     async fn a_group_that_takes_long_is_not_waited_for() {
         let size = GroupSize { lanes: 2, ..SIZE };
         let passed = Arc::new(tokio::sync::Notify::new());
-        let group = Group::start(size, &HotThread::of_test(), move |questions: Vec<u32>| {
+        let group = Group::start(size, &HotThread::of_caller(), move |questions: Vec<u32>| {
             let passed = Arc::clone(&passed);
             Box::pin(async move {
                 if questions.contains(&1) {
@@ -212,14 +213,15 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(1)).await;
             group.ask(2).await
         };
-        assert_eq!(tokio::join!(group.ask(1), later), (Ok(1), Ok(2)));
+        let both = timeout(Duration::from_secs(60), async { tokio::join!(group.ask(1), later) }).await;
+        assert_eq!(both, Ok((Ok(1), Ok(2))));
     }
 
     /// A second lane does not cut the groups in two.
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn those_who_come_meanwhile_share_the_next_group() {
         let size = GroupSize { lanes: 2, ..SIZE };
-        let group = Group::start(size, &HotThread::of_test(), |questions: Vec<u32>| {
+        let group = Group::start(size, &HotThread::of_caller(), |questions: Vec<u32>| {
             Box::pin(async move {
                 let together = questions.len();
                 for _ in 0..10 {

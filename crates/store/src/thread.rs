@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::io;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc;
@@ -19,16 +20,30 @@ pub struct HotThread {
 
 impl HotThread {
     pub fn start() -> Result<Self, StoreError> {
-        let cannot =
-            |error: std::io::Error| StoreError::Unavailable(format!("cannot start a thread: {error}"));
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(cannot)?;
+        let cannot = |error: io::Error| StoreError::Unavailable(format!("cannot start a thread: {error}"));
         let (held, mut holders) = mpsc::channel(1);
-        let thread = Self { runtime: runtime.handle().clone(), held };
+        // Made on the thread where it is used: elsewhere it could not even be dropped.
+        let (made, runtime) = std::sync::mpsc::channel();
         std::thread::Builder::new()
             .name("store".into())
-            .spawn(move || runtime.block_on(holders.recv()))
+            .spawn(move || match Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => {
+                    let is_wanted = made.send(Ok(runtime.handle().clone())).is_ok();
+                    if is_wanted {
+                        runtime.block_on(holders.recv());
+                    }
+                }
+                Err(error) => drop(made.send(Err(error))),
+            })
             .map_err(cannot)?;
-        Ok(thread)
+        let gone = |_| io::Error::other("it ended at once");
+        let runtime = runtime.recv().map_err(gone).flatten().map_err(cannot)?;
+        Ok(Self { runtime, held })
+    }
+
+    /// The threads of the caller's runtime, for tests that decide what comes together.
+    pub fn of_caller() -> Self {
+        Self { runtime: Handle::current(), held: mpsc::channel(1).0 }
     }
 
     pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
@@ -38,12 +53,6 @@ impl HotThread {
             drop(held);
             done
         })
-    }
-
-    /// The thread of a test, which goes on as long as the test does.
-    #[cfg(test)]
-    pub fn of_test() -> Self {
-        Self { runtime: Handle::current(), held: mpsc::channel(1).0 }
     }
 }
 
@@ -71,24 +80,33 @@ mod tests {
         assert_eq!(work.await.expect("no panic").as_deref(), Some("store"));
     }
 
+    /// Tells when the runtime that holds it is gone.
+    struct Told(Option<oneshot::Sender<()>>);
+
+    impl Drop for Told {
+        fn drop(&mut self) {
+            let _ = self.0.take().expect("dropped once").send(());
+        }
+    }
+
     #[tokio::test]
     async fn it_lives_until_its_work_is_done_and_no_longer() {
         let thread = HotThread::start().expect("a thread");
-        let (go_on, wait) = oneshot::channel::<()>();
-        let (done, is_done) = oneshot::channel();
-        let gone = {
-            let held = thread.held.downgrade();
-            move || held.upgrade().is_none()
-        };
-        let work = thread.spawn(async move {
-            wait.await.expect("the word");
-            done.send(()).expect("somebody waits");
+        let (gone, mut is_gone) = oneshot::channel();
+        let told = Told(Some(gone));
+        // Held by nobody, so that it ends with the thread.
+        thread.runtime.spawn(async move {
+            let _told = told;
+            std::future::pending::<()>().await;
         });
+        let (go_on, wait) = oneshot::channel::<()>();
+        let work = thread.spawn(wait);
         drop(thread);
-        assert!(!gone(), "its work goes on");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(is_gone.try_recv().is_err(), "its work goes on");
         go_on.send(()).expect("it waits");
-        is_done.await.expect("it is done");
-        work.await.expect("no panic");
-        assert!(gone());
+        work.await.expect("no panic").expect("the word");
+        let ended = tokio::time::timeout(Duration::from_secs(30), is_gone).await;
+        ended.expect("the thread ends").expect("it was told");
     }
 }
