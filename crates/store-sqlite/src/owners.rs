@@ -3,12 +3,18 @@
 
 use std::collections::HashMap;
 use std::fs::{DirBuilder, File, TryLockError};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use model::WorkerId;
 use store::StoreError;
+
+/// How often a worker tries to mark itself as alive while others look at its file, and the pause in between.
+const MARKS_MAX: u32 = 100;
+const MARK_AGAIN_AFTER: Duration = Duration::from_millis(1);
 
 pub struct Owners {
     /// `None` for a store in memory: its workers die with it.
@@ -36,8 +42,7 @@ impl Owners {
             ))
         };
         DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(cannot)?;
-        let file = File::create(folder.join(worker.to_string())).map_err(cannot)?;
-        file.try_lock().map_err(|error| cannot(error.into()))?;
+        let file = mark(&folder.join(worker.to_string())).map_err(cannot)?;
         self.mine.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(worker, file);
         Ok(())
     }
@@ -55,8 +60,7 @@ impl Owners {
         if is_mine(&self.mine.lock().unwrap_or_else(std::sync::PoisonError::into_inner)) {
             return false;
         }
-        let Ok(file) = File::open(folder.join(worker)) else { return false };
-        !matches!(file.try_lock(), Err(TryLockError::WouldBlock | TryLockError::Error(_)))
+        lock_of_dead(&folder.join(worker)).is_some()
     }
 
     /// Removes the files of the dead among those who own no lease any more.
@@ -64,9 +68,80 @@ impl Owners {
         let Some(folder) = &self.folder else { return };
         let Ok(files) = std::fs::read_dir(folder) else { return };
         for name in files.flatten().filter_map(|file| file.file_name().into_string().ok()) {
-            if !owning.contains(&name) && self.is_dead(&name) {
-                let _ = std::fs::remove_file(folder.join(&name));
+            let path = folder.join(&name);
+            // It is locked until it is gone: who is just about to mark itself as alive with it notices.
+            if !owning.contains(&name)
+                && let Some(_locked) = lock_of_dead(&path)
+            {
+                let _ = std::fs::remove_file(&path);
             }
         }
+    }
+}
+
+/// Makes the file and locks it. Until it is locked it looks like that of a dead worker, and may be taken away.
+fn mark(path: &Path) -> io::Result<File> {
+    for _ in 0..MARKS_MAX {
+        let file = File::create(path)?;
+        match file.try_lock() {
+            Ok(()) if is_at(&file, path) => return Ok(file),
+            Ok(()) | Err(TryLockError::WouldBlock) => std::thread::sleep(MARK_AGAIN_AFTER),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Err(io::Error::other("somebody else holds its file"))
+}
+
+/// Is this file still the one of that name?
+fn is_at(file: &File, path: &Path) -> bool {
+    let id = |metadata: io::Result<std::fs::Metadata>| metadata.ok().map(|found| (found.dev(), found.ino()));
+    let found = id(std::fs::metadata(path));
+    found.is_some() && found == id(file.metadata())
+}
+
+/// The file of a worker that is no more, locked as long as it is held.
+fn lock_of_dead(path: &Path) -> Option<File> {
+    let file = File::open(path).ok()?;
+    file.try_lock().ok().map(|()| file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use model::Timestamp;
+
+    use super::*;
+
+    /// Whoever tidies up beside it takes no file of the living: else its leases would have to run out when it dies.
+    #[test]
+    fn a_worker_that_joins_keeps_its_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let database = folder.path().join("posthaste.db");
+        let (here, elsewhere) = (Owners::beside(&database), Owners::beside(&database));
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for owners in [&here, &elsewhere] {
+                let is_done = &is_done;
+                scope.spawn(move || {
+                    while !is_done.load(Ordering::Relaxed) {
+                        owners.forget_dead(&[]);
+                    }
+                });
+            }
+            let joined: Vec<bool> = (0..2_000)
+                .map(|_| {
+                    let worker = WorkerId::new(Timestamp::from_millis(1));
+                    here.join(worker).expect("it joins");
+                    let name = worker.to_string();
+                    let is_marked = here.folder.as_ref().is_some_and(|folder| folder.join(&name).exists());
+                    let is_alive = is_marked && !elsewhere.is_dead(&name);
+                    here.leave(worker);
+                    is_alive
+                })
+                .collect();
+            is_done.store(true, Ordering::Relaxed);
+            assert!(joined.into_iter().all(|is_alive| is_alive));
+        });
     }
 }
