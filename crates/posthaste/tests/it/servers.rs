@@ -311,6 +311,9 @@ fn process_a_server_waits_for_its_postgres() {
 fn operators_ask(kind: Kind, last_hour: &str) {
     let database = Database::on(kind);
     let place = database.place();
+    // The next attempt is far away, however long the worker takes to stop.
+    let url = database.url();
+    place.write("posthaste.toml", &format!("default_retry = \"patient\"\n[store]\nurl = \"{url}\"\n"));
     place.print(&["company", "add", "acme", "--from", "hello@acme.com"]);
     let sent = place.send("acme", "ana@example.com", &["--test"]);
     let failed = place.send("acme", "rejected@posthaste.test", &["--test"]);
@@ -321,7 +324,6 @@ fn operators_ask(kind: Kind, last_hour: &str) {
     place.wait_for(&retried, "RETRY_SCHEDULED");
     worker.stop();
 
-    let url = database.url();
     let ask = |sql: &str| ask(&url, sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
     let one = ask(&format!(
         "SELECT id, company_id, status, to_email, subject, attempts, created_at FROM email_outbox WHERE id = '{sent}'"
