@@ -31,16 +31,18 @@ macro_rules! matching {
 
 const COUNT: &str = concat!("SELECT count(*) FROM email_outbox o WHERE ", matching!());
 
-/// Nothing is in email_queue for them, so there is nothing to lock there.
+/// Nothing is in email_queue for them, so there is nothing to lock there. They are chosen once: chosen anew for each row
+/// of the outbox, as a plan may have it, each time others would come within the limit.
 const REPLAY: &str = concat!(
-    "WITH replayed AS (
+    "WITH dead AS MATERIALIZED (
+         SELECT o.id FROM email_outbox o WHERE ",
+    matching!(),
+    " AND o.status = 'FAILED' ORDER BY o.id LIMIT $11 FOR UPDATE
+     ), replayed AS (
          UPDATE email_outbox o
          SET status = 'ENQUEUED', trouble = NULL, version = o.version + 1, expires_at = $12 + o.ttl_ms,
              dead_at = NULL, failed_at = NULL, attempts_before = o.attempts, unfinished_starts = 0, updated_at = $13
-         FROM (SELECT o.id FROM email_outbox o WHERE ",
-    matching!(),
-    " AND o.status = 'FAILED' ORDER BY o.id LIMIT $11 FOR UPDATE) AS dead
-         WHERE o.id = dead.id
+         FROM dead WHERE o.id = dead.id
          RETURNING o.id, o.route, o.company_id, o.priority, o.expires_at, o.size_bytes, o.fence, o.attempts
      ), queue AS (
          INSERT INTO email_queue (email_id, route, company_id, priority, due_at, expires_at, size_bytes, fence)

@@ -302,7 +302,9 @@ async fn delete_emails(connection: &mut PgConnection, emails: &[Old]) -> Result<
     Ok(ids.len() as u64)
 }
 
-/// What is kept beside the emails, for no longer than they are; failures for as long as they count.
+/// What is kept beside the emails, for no longer than they are; failures for as long as they count. Here and below the
+/// old rows are chosen once: chosen anew for each row of the table, as a plan may have it, they would not end with the
+/// limit.
 async fn prune_traces(
     connection: &mut PgConnection,
     retention: &Retention,
@@ -310,20 +312,27 @@ async fn prune_traces(
     limit: u32,
 ) -> Result<(), Fault> {
     sqlx::query(
-        "DELETE FROM address_failures WHERE (company_id, address, at, email_id) IN (
+        "WITH old AS MATERIALIZED (
              SELECT company_id, address, at, email_id FROM address_failures WHERE at <= $1 ORDER BY at LIMIT $2
-             FOR UPDATE SKIP LOCKED)",
+             FOR UPDATE SKIP LOCKED
+         )
+         DELETE FROM address_failures
+         WHERE (company_id, address, at, email_id) IN (SELECT company_id, address, at, email_id FROM old)",
     )
     .bind(now.minus(FAILURES_WITHIN).millis())
     .bind(i64::from(limit))
     .execute(&mut *connection)
     .await?;
     for sql in [
-        "DELETE FROM reports WHERE id IN (
+        "WITH old AS MATERIALIZED (
              SELECT id FROM reports WHERE report IS NOT NULL AND received_at <= $1 ORDER BY received_at LIMIT $2
-             FOR UPDATE SKIP LOCKED)",
-        "DELETE FROM alerts WHERE id IN (
-             SELECT id FROM alerts WHERE created_at <= $1 ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED)",
+             FOR UPDATE SKIP LOCKED
+         )
+         DELETE FROM reports WHERE id IN (SELECT id FROM old)",
+        "WITH old AS MATERIALIZED (
+             SELECT id FROM alerts WHERE created_at <= $1 ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED
+         )
+         DELETE FROM alerts WHERE id IN (SELECT id FROM old)",
     ] {
         sqlx::query(sql)
             .bind(at(now.minus(retention.emails)))
@@ -336,8 +345,10 @@ async fn prune_traces(
 
 async fn end_dead_letters(connection: &mut PgConnection, end: Timestamp, limit: u32) -> Result<u64, Fault> {
     let ended = sqlx::query(
-        "UPDATE email_outbox SET dead_at = NULL WHERE id IN (
-             SELECT id FROM email_outbox WHERE dead_at <= $1 ORDER BY dead_at LIMIT $2 FOR UPDATE SKIP LOCKED)",
+        "WITH old AS MATERIALIZED (
+             SELECT id FROM email_outbox WHERE dead_at <= $1 ORDER BY dead_at LIMIT $2 FOR UPDATE SKIP LOCKED
+         )
+         UPDATE email_outbox SET dead_at = NULL WHERE id IN (SELECT id FROM old)",
     )
     .bind(at(end))
     .bind(i64::from(limit))
@@ -348,9 +359,11 @@ async fn end_dead_letters(connection: &mut PgConnection, end: Timestamp, limit: 
 
 async fn delete_keys(connection: &mut PgConnection, now: Timestamp, limit: u32) -> Result<u64, Fault> {
     let deleted = sqlx::query(
-        "DELETE FROM idempotency_keys WHERE (company_id, key) IN (
+        "WITH old AS MATERIALIZED (
              SELECT company_id, key FROM idempotency_keys WHERE keep_until <= $1 ORDER BY keep_until LIMIT $2
-             FOR UPDATE SKIP LOCKED)",
+             FOR UPDATE SKIP LOCKED
+         )
+         DELETE FROM idempotency_keys WHERE (company_id, key) IN (SELECT company_id, key FROM old)",
     )
     .bind(now.millis())
     .bind(i64::from(limit))
