@@ -282,7 +282,7 @@ async fn begin(
     let start = AttemptStart { guard, provider: route.provider.clone(), events: so_far, now };
     let mut begun = gateway.store.begin(start.clone()).await;
     if let Err(doubt @ StoreError::InDoubt(_)) = begun {
-        begun = gateway.store.begin(start).await;
+        begun = begin_again(gateway, start).await;
         if matches!(begun, Ok(Begun::Lost)) {
             // Nobody else has our fence, so it was we who began, the first time. Given back as it is now: else it would
             // be taken for one that the provider may have, and wait for its lease and a report.
@@ -298,6 +298,20 @@ async fn begin(
         }
         Ok(Begun::Lost) => Err(Stopped::Lost),
         Err(error) => Err(Stopped::Store(error)),
+    }
+}
+
+/// For as long as the store says nothing, nobody knows under which guard the email could be given back.
+async fn begin_again(gateway: &Gateway, start: AttemptStart) -> Result<Begun, StoreError> {
+    let first_try = Instant::now();
+    let mut pause = RECORD_PAUSE_MIN;
+    loop {
+        match gateway.store.begin(start.clone()).await {
+            Err(error) if error.is_temporary() && first_try.elapsed() < RESULT_KEPT => {}
+            answered => return answered,
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(RECORD_PAUSE_MAX);
     }
 }
 

@@ -23,8 +23,20 @@ const LEASE: Duration = Duration::from_secs(600);
 const DRAIN_MAX: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// How long the database is away after that. The worker asks again long before.
+const AWAY_FOR: Duration = Duration::from_secs(2);
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn process_a_start_nobody_heard_of_is_taken_back() {
+    is_taken_back(Wire::Whole).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn process_a_start_nobody_heard_of_is_taken_back_after_an_outage() {
+    is_taken_back(Wire::Reset).await;
+}
+
+async fn is_taken_back(afterwards: Wire) {
     let rig = Rig::without_company(Engine::Postgres, 0).await;
     let directly = rig.database.open().await;
     let company = add_company(&*directly).await;
@@ -49,7 +61,11 @@ async fn process_a_start_nobody_heard_of_is_taken_back() {
         }
     });
     fell_deaf.await.expect("the worker begins");
-    rig.database.set_wire(Wire::Whole);
+    rig.database.set_wire(afterwards);
+    if afterwards != Wire::Whole {
+        tokio::time::sleep(AWAY_FOR).await;
+        rig.database.set_wire(Wire::Whole);
+    }
     let is_drained = stored::drained(&rig.database, DRAIN_MAX).await;
     shutdown.cancel();
     working.await.expect("the worker does not panic");
