@@ -21,6 +21,7 @@ use uuid::Uuid;
 use crate::config::CONNECT_TIMEOUT;
 use crate::counts::{self, Counts};
 use crate::error::{Fault, from_sqlx};
+use crate::schema::Server;
 use crate::sockets;
 
 /// A transaction that the server does not end by itself in this time has lost its server.
@@ -53,6 +54,7 @@ pub struct Lane {
     pub counts: Counts,
     /// The order to commit is out: if the connection is lost now, nobody knows whether it was followed.
     is_committing: bool,
+    server: Server,
     shard: u8,
     idle_since: Instant,
 }
@@ -68,21 +70,16 @@ struct Inner {
     /// Where the connections belong: what comes on them is noticed there, whoever waits for it.
     thread: HotThread,
     trust: Arc<Trust>,
-    session: &'static str,
+    server: Server,
     idle: Mutex<Option<Vec<Lane>>>,
     made: AtomicU8,
 }
 
 impl Lanes {
-    pub fn new(
-        options: MySqlConnectOptions,
-        session: &'static str,
-        thread: HotThread,
-        trust: Arc<Trust>,
-    ) -> Self {
+    pub fn new(options: MySqlConnectOptions, server: Server, thread: HotThread, trust: Arc<Trust>) -> Self {
         // Processes begin at different rows of the counts.
         let made = AtomicU8::new(Uuid::new_v4().as_bytes()[0]);
-        let inner = Inner { options, thread, trust, session, idle: Mutex::new(Some(Vec::new())), made };
+        let inner = Inner { options, thread, trust, server, idle: Mutex::new(Some(Vec::new())), made };
         Self { inner: Arc::new(inner), patience: ANSWER }
     }
 
@@ -179,12 +176,12 @@ impl Lanes {
     }
 
     async fn connect(&self) -> Result<Lane, StoreError> {
-        let (options, session) = (self.inner.options.clone(), self.inner.session);
-        let connecting = self.inner.thread.spawn(async move { connect(&options, session).await });
+        let (options, server) = (self.inner.options.clone(), self.inner.server);
+        let connecting = self.inner.thread.spawn(async move { connect(&options, server.session()).await });
         let connection = connecting.await.map_err(|_| StoreError::Broken("connecting panicked".into()))??;
         let shard = counts::shard(self.inner.made.fetch_add(1, Ordering::Relaxed));
         let (counts, idle_since) = (Counts::default(), Instant::now());
-        Ok(Lane { connection, counts, is_committing: false, shard, idle_since })
+        Ok(Lane { connection, counts, is_committing: false, server, shard, idle_since })
     }
 
     fn give_back(&self, mut lane: Lane) {
@@ -212,12 +209,12 @@ impl Lanes {
 impl Lane {
     async fn transaction(&mut self, work: &mut dyn Attempt<Lane, Fault>) -> Result<(), Fault> {
         (self.counts, self.is_committing) = (Counts::default(), false);
-        self.connection.execute("BEGIN").await?;
+        self.connection.execute(self.server.begin()).await?;
         work.once(self).await?;
         let Self { connection, counts, shard, .. } = self;
         counts.flush(connection, *shard).await?;
         self.is_committing = true;
-        match self.connection.execute("COMMIT").await.map_err(Fault::Sql) {
+        match self.connection.execute(self.server.commit()).await.map_err(Fault::Sql) {
             Ok(_) => Ok(()),
             // A refusal is an answer: nothing was kept.
             Err(fault) if fault.is_collision() => Err(fault),
@@ -228,7 +225,7 @@ impl Lane {
 
     /// `false` when the connection is not to be used again.
     async fn roll_back(&mut self) -> bool {
-        matches!(timeout(CONNECT_TIMEOUT, self.connection.execute("ROLLBACK")).await, Ok(Ok(_)))
+        matches!(timeout(CONNECT_TIMEOUT, self.connection.execute(self.server.roll_back())).await, Ok(Ok(_)))
     }
 }
 

@@ -103,7 +103,7 @@ impl MysqlStore {
         let trust = Arc::new(Trust::default());
         let pool = pool::pool(config, server.session(), &trust);
         // Each kind of work has connections of its own, which keep its statements prepared.
-        let lanes = || Lanes::new(config.options(), server.session(), thread.clone(), Arc::clone(&trust));
+        let lanes = || Lanes::new(config.options(), server, thread.clone(), Arc::clone(&trust));
         let hot = || lanes().within(HOT);
         let [accepting, beginning, settling, reporting] = [hot(), hot(), hot(), hot()];
         Ok(Self {

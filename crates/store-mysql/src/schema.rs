@@ -49,10 +49,33 @@ macro_rules! session {
 impl Server {
     pub fn session(self) -> &'static str {
         match self {
-            // Milliseconds, and for reading alone. It has no limit for idle transactions, only one for idle connections.
+            // Milliseconds, and for reading alone. It has no limit for idle transactions: see `begin`.
             Self::Mysql => session!("max_execution_time = 30000, wait_timeout = 60"),
             // A transaction whose process was lost ends before those who wait for its locks give up.
             Self::Mariadb => session!("max_statement_time = 30, idle_transaction_timeout = 5"),
+        }
+    }
+
+    /// Begins a transaction that ends, as all do on MariaDB, when nothing is heard of it for 5 s. MySQL's limit is one for
+    /// idle connections, in force for as long as the transaction is.
+    pub fn begin(self) -> &'static str {
+        match self {
+            Self::Mysql => "SET wait_timeout = 5; BEGIN",
+            Self::Mariadb => "BEGIN",
+        }
+    }
+
+    pub fn commit(self) -> &'static str {
+        match self {
+            Self::Mysql => "COMMIT; SET wait_timeout = 60",
+            Self::Mariadb => "COMMIT",
+        }
+    }
+
+    pub fn roll_back(self) -> &'static str {
+        match self {
+            Self::Mysql => "ROLLBACK; SET wait_timeout = 60",
+            Self::Mariadb => "ROLLBACK",
         }
     }
 

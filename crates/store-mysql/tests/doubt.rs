@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use sqlx::Row as _;
-use store::contract::stage::{a_company, acceptance};
-use store::{Accepted, Companies as _, Outbox as _, StoreError, Templates as _, Upkeep as _};
+use store::contract::stage::{a_company, acceptance, stored};
+use store::{Accepted, Cancelled, Companies as _, Outbox as _, StoreError, Templates as _, Upkeep as _};
 use store_mysql::{MysqlConfig, MysqlStore};
 use support::Database;
 use testkit::wire::{Proxy, Wire};
@@ -105,6 +105,24 @@ async fn without_a_connection_nothing_was_stored() {
     let answer = rig.hand_in().await.expect("no panic");
     assert!(matches!(answer, Err(StoreError::Unavailable(_))), "{answer:?}");
     assert_eq!(rig.stored().await, 1);
+}
+
+/// What a transaction holds is free again soon after its process was lost, whatever the server: before others give up.
+#[tokio::test]
+async fn a_transaction_nothing_is_heard_of_lets_go() {
+    let rig = Rig::set_up().await;
+    let directly = rig.database.open().await;
+    let id = stored(&directly, an_email(rig.company)).await;
+    rig.wire.set(Wire::DeafAfter("DELETE FROM email_intake"));
+    let (store, company) = (Arc::clone(&rig.store), rig.company);
+    let cancelling = tokio::spawn(async move { store.cancel(company, id, START).await });
+    while rig.wire.deaf() == 0 {
+        assert!(!cancelling.is_finished(), "it ended before it held anything");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    let cancelled = directly.cancel(company, id, START).await;
+    assert_eq!(cancelled, Ok(Cancelled::Done));
+    cancelling.abort();
 }
 
 /// A question whose connection has lost its way is not waited for to the end once another has been found out: it would keep

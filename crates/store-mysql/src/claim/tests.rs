@@ -36,7 +36,7 @@ impl Counted {
     async fn new(fixture: &Fixture) -> Self {
         let server = Server::of(&mut fixture.database.connect().await).await.expect("a server");
         let thread = HotThread::start().expect("a thread");
-        let lanes = Lanes::new(fixture.database.config().options(), server.session(), thread, Arc::default());
+        let lanes = Lanes::new(fixture.database.config().options(), server, thread, Arc::default());
         let count_all = lanes.run(&(), |lane, ()| {
             Box::pin(async move {
                 lane.connection.execute(COUNT_ALL).await?;
