@@ -3,27 +3,29 @@
 # and run.sh, which call stop_databases from their EXIT trap.
 #
 # Also exported: POSTHASTE_TEST_PEERS, this folder, for tests that start, kill and start again a server of their own;
-# POSTHASTE_TEST_PEERS_RUN, a folder of this run: servers in its folders postgres* and mariadb* are ended with the run,
-# even if the test that started them could not.
+# POSTHASTE_TEST_PEERS_RUN, a folder of this run: servers in its folders postgres*, mariadb* and mysql* are ended with the
+# run, even if the test that started them could not; POSTHASTE_TEST_MYSQL_SERVER, "mariadb" unless it is set to "mysql".
 # shellcheck shell=bash
 
 POSTHASTE_TEST_PEERS=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
 export POSTHASTE_TEST_PEERS
+export POSTHASTE_TEST_MYSQL_SERVER=${POSTHASTE_TEST_MYSQL_SERVER:-mariadb}
 all_runs=$(realpath -m "${CARGO_TARGET_DIR:-$POSTHASTE_TEST_PEERS/../../target}")/peers
 run=
+# The Python with the other peers, if ./test has made it already.
+if [ -z "${POSTHASTE_TEST_PYTHON-}" ] && [ -x "$all_runs/venv/bin/python" ]; then
+    export POSTHASTE_TEST_PYTHON=$all_runs/venv/bin/python
+fi
 
 say() { echo "== $*"; }
 
 # Ends the servers in the folder of a run and deletes it.
 remove_run() {
     local dir script
-    for dir in "$1"/postgres*/ "$1"/mariadb*/; do
-        [ -d "$dir" ] || continue
-        case ${dir#"$1"/} in
-            postgres*) script=postgres.sh ;;
-            *) script=mariadb.sh ;;
-        esac
-        "$POSTHASTE_TEST_PEERS/$script" remove "$dir" || return 1
+    for script in postgres mariadb mysql; do
+        for dir in "$1/$script"*/; do
+            [ ! -d "$dir" ] || "$POSTHASTE_TEST_PEERS/$script.sh" remove "$dir" || return 1
+        done
     done
     rm -rf "$1"
 }
@@ -63,7 +65,7 @@ folder_in_memory() {
     if [ "$room" -gt 4000000 ] && [ "${memory:-0}" -gt 8000000 ]; then echo /dev/shm; fi
 }
 
-# start_server postgres|mariadb
+# start_server postgres|mariadb|mysql
 start_server() {
     local PEERS_IN_MEMORY
     PEERS_IN_MEMORY=$(folder_in_memory)
@@ -78,11 +80,11 @@ start_server() {
 
 # Both at a time: that is one second instead of two.
 start_databases() {
-    local postgres='' mariadb=''
+    local postgres='' mysql='' mysql_server=$POSTHASTE_TEST_MYSQL_SERVER
     make_run
     # Also where servers are named: some tests kill theirs, and start one of their own.
     install_server postgres
-    install_server mariadb
+    install_server "$mysql_server"
     if [ -n "${POSTHASTE_TEST_POSTGRES-}" ]; then
         say "PostgreSQL: the one POSTHASTE_TEST_POSTGRES names"
     else
@@ -92,18 +94,18 @@ start_databases() {
     if [ -n "${POSTHASTE_TEST_MYSQL-}" ]; then
         say "MySQL: the one POSTHASTE_TEST_MYSQL names"
     else
-        start_server mariadb &
-        mariadb=$!
+        start_server "$mysql_server" &
+        mysql=$!
     fi
     if [ -n "$postgres" ]; then
         wait "$postgres"
         POSTHASTE_TEST_POSTGRES=$(cat "$run/postgres/url")
         say "PostgreSQL: $POSTHASTE_TEST_POSTGRES"
     fi
-    if [ -n "$mariadb" ]; then
-        wait "$mariadb"
-        POSTHASTE_TEST_MYSQL=$(cat "$run/mariadb/url")
-        say "MariaDB: $POSTHASTE_TEST_MYSQL"
+    if [ -n "$mysql" ]; then
+        wait "$mysql"
+        POSTHASTE_TEST_MYSQL=$(cat "$run/$mysql_server/url")
+        say "$mysql_server: $POSTHASTE_TEST_MYSQL"
     fi
     export POSTHASTE_TEST_POSTGRES POSTHASTE_TEST_MYSQL
 }

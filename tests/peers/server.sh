@@ -1,4 +1,4 @@
-# What postgres.sh and mariadb.sh have in common: the verbs, and how a server is found again, waited for and ended.
+# What postgres.sh, mariadb.sh and mysql.sh have in common: the verbs, and how a server is found again, waited for and ended.
 # Sourced. The sourcing script sets
 #   name, process     what people and /proc/PID/comm call it
 #   stop_signal       ends it at once, in good order

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use sqlx::{Connection as _, Executor as _, MySqlConnection};
 use store::Store;
 use store_mysql::{MysqlConfig, MysqlStore};
 use store_postgres::{PostgresConfig, PostgresStore};
@@ -44,8 +45,8 @@ impl Database {
             // Its superuser's own database is empty, and as good as any.
             Engine::Postgres => Self::server(Peer::start("postgres", folder).await, str::to_owned).await,
             Engine::Mariadb => {
-                let peer = Peer::start("mariadb", folder).await;
-                make_database(peer.address().port()).await;
+                let peer = Peer::start(&mysql_server(), folder).await;
+                make_database(&peer.url(peer.address().port()).await).await;
                 Self::server(peer, in_our_database).await
             }
         }
@@ -133,18 +134,18 @@ pub async fn open(url: &str) -> Arc<dyn Store> {
     }
 }
 
-/// MariaDB's own database is no place for ours.
+/// The server's own database is no place for ours.
 fn in_our_database(url: &str) -> String {
     format!("{}/posthaste", url.rsplit_once('/').expect("a URL with a database").0)
 }
 
-async fn make_database(port: u16) {
-    let made = Command::new("mariadb")
-        .args(["--no-defaults", "--host=127.0.0.1", "--user=root", "--skip-ssl"])
-        .arg(format!("--port={port}"))
-        .arg("--execute=CREATE DATABASE posthaste CHARACTER SET utf8mb4")
-        .output()
-        .await
-        .expect("MariaDB's client can be run");
-    assert!(made.status.success(), "no database: {}", String::from_utf8_lossy(&made.stderr));
+/// The script of the server that stands for MySQL: MariaDB's, unless the run was asked for the other.
+fn mysql_server() -> String {
+    std::env::var("POSTHASTE_TEST_MYSQL_SERVER").unwrap_or_else(|_| "mariadb".into())
+}
+
+async fn make_database(admin_url: &str) {
+    let mut admin = MySqlConnection::connect(admin_url).await.expect("the server lets us in");
+    let sql = "CREATE DATABASE posthaste CHARACTER SET utf8mb4";
+    admin.execute(sql).await.expect("a database is made");
 }

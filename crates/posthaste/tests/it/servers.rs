@@ -8,15 +8,21 @@ use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 
 use crate::support::{Place, Server, curl, err, until};
 
-/// A kind of server: how its script is called and where one is running already.
-#[derive(Clone, Copy)]
+/// A kind of server: where one is running already.
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Kind {
-    script: &'static str,
     variable: &'static str,
 }
 
-const POSTGRES: Kind = Kind { script: "postgres", variable: "POSTHASTE_TEST_POSTGRES" };
-const MARIADB: Kind = Kind { script: "mariadb", variable: "POSTHASTE_TEST_MYSQL" };
+const POSTGRES: Kind = Kind { variable: "POSTHASTE_TEST_POSTGRES" };
+const MARIADB: Kind = Kind { variable: "POSTHASTE_TEST_MYSQL" };
+
+impl Kind {
+    /// How its script is called. MySQL stands in for MariaDB in a run that was asked for it.
+    fn script(self) -> String {
+        if self == POSTGRES { "postgres".into() } else { variable("POSTHASTE_TEST_MYSQL_SERVER") }
+    }
+}
 
 fn variable(name: &str) -> String {
     std::env::var(name)
@@ -190,7 +196,7 @@ impl OwnServer {
     }
 
     fn not_started(kind: Kind) -> Self {
-        let name = format!("{}-{}", kind.script, uuid::Uuid::new_v4().simple());
+        let name = format!("{}-{}", kind.script(), uuid::Uuid::new_v4().simple());
         let folder = PathBuf::from(variable("POSTHASTE_TEST_PEERS_RUN")).join(name);
         let mut server = Self { kind, folder, port: String::new() };
         server.port = server.script(&["port"]).trim().to_owned();
@@ -210,7 +216,7 @@ impl OwnServer {
     }
 
     fn script(&self, args: &[&str]) -> String {
-        let path = PathBuf::from(variable("POSTHASTE_TEST_PEERS")).join(format!("{}.sh", self.kind.script));
+        let path = PathBuf::from(variable("POSTHASTE_TEST_PEERS")).join(format!("{}.sh", self.kind.script()));
         let output = Command::new(path).args(args).output().expect("the script runs");
         assert!(output.status.success(), "{args:?}: {}", err(&output));
         crate::support::out(&output)
@@ -219,7 +225,7 @@ impl OwnServer {
 
 impl Drop for OwnServer {
     fn drop(&mut self) {
-        let path = PathBuf::from(variable("POSTHASTE_TEST_PEERS")).join(format!("{}.sh", self.kind.script));
+        let path = PathBuf::from(variable("POSTHASTE_TEST_PEERS")).join(format!("{}.sh", self.kind.script()));
         let _ = Command::new(path).arg("remove").arg(&self.folder).output();
     }
 }
@@ -388,7 +394,7 @@ fn idleness_is_cheap(kind: Kind, counter: &str, per_sec_max: f64) {
     let (before, began) = (count(), std::time::Instant::now());
     std::thread::sleep(std::time::Duration::from_secs(IDLE_SECS));
     let per_sec = (count() - before) / began.elapsed().as_secs_f64();
-    println!("idle: {per_sec:.1} per second on {}", kind.script);
+    println!("idle: {per_sec:.1} per second on {}", kind.script());
     assert!(per_sec > 0.0, "nothing was counted");
     assert!(per_sec <= per_sec_max, "{per_sec:.1} per second, with nothing to do");
     for server in [worker, api] {
