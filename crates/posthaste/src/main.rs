@@ -9,6 +9,7 @@ mod running;
 mod secret;
 mod shutdown;
 mod telemetry;
+mod threads;
 mod wire;
 
 use std::io::Write as _;

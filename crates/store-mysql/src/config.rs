@@ -72,6 +72,10 @@ impl MysqlConfig {
         &self.shown
     }
 
+    pub fn host(&self) -> &str {
+        self.options.get_host()
+    }
+
     pub fn pool_max(&self) -> u32 {
         self.pool_max
     }

@@ -105,6 +105,10 @@ impl PostgresConfig {
         &self.shown
     }
 
+    pub fn host(&self) -> &str {
+        self.options.get_host()
+    }
+
     pub fn pool_max(&self) -> u32 {
         self.pool_max
     }

@@ -32,6 +32,7 @@ use model::{Address, Clock, Company, EmailId, Mailbox, SystemClock, Timestamp};
 use store::Store;
 
 use crate::config::{Loaded, Override, Sources};
+use crate::threads;
 use crate::wire::{self, Patience, Presence};
 pub use out::note;
 use out::{Format, Out};
@@ -134,8 +135,7 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
         _ => {}
     }
     let session = Session::start(&cli)?;
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no threads to run on")?;
+    let runtime = threads::runtime(&session.loaded.config.store).context("no threads to run on")?;
     let done = runtime.block_on(dispatch(session, cli.command));
     // Whatever still runs in the background has had its time at the shutdown.
     runtime.shutdown_background();
