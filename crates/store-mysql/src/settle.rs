@@ -7,7 +7,7 @@ use std::sync::Arc;
 use model::attempt::LostLease;
 use model::{Address, EmailId, Event, Failure, Guard, Status, Timestamp, Verdict, WorkerId};
 use sqlx::{MySql, MySqlConnection, QueryBuilder};
-use store::change::{Change, late_result};
+use store::change::{Change, late_result, reported_sent};
 use store::consequence::counts_against_address;
 use store::group::{Group, GroupSize};
 use store::record::Record;
@@ -156,6 +156,7 @@ pub async fn settle(
 ) -> Result<Vec<Result<Settled, StoreError>>, Fault> {
     let emails = in_order(settlements.iter().map(|settlement| settlement.guard));
     let mut leased = lock_leased(&mut lane.connection, &emails).await?;
+    let mut sent = sent_before(&mut lane.connection, settlements, &leased).await?;
     let mut changes = Changes::default();
     let mut answers = Vec::with_capacity(settlements.len());
     for settlement in settlements {
@@ -168,6 +169,13 @@ pub async fn settle(
                     changes.apply(settlement, &change, leased);
                     // A second settlement of this group finds it settled.
                     leased.status = change.to;
+                    sent.extend(change.sent_at.map(|sent_at| (guard.id, (guard.fence, sent_at))));
+                    Settled::Done(change.to)
+                }
+                // Recorded already, and its worker has not heard of it.
+                None if reported_sent(settlement)
+                    .is_some_and(|sent_at| sent.get(&guard.id) == Some(&(guard.fence, sent_at))) =>
+                {
                     Settled::Done(change.to)
                 }
                 None => {
@@ -179,6 +187,26 @@ pub async fn settle(
     }
     changes.write(&mut lane.connection, &leased).await?;
     Ok(answers)
+}
+
+/// Fence and time of those that are said to be sent and are not leased, as far as they were.
+async fn sent_before(
+    connection: &mut MySqlConnection,
+    settlements: &[Settlement],
+    leased: &HashMap<EmailId, Leased>,
+) -> Result<HashMap<EmailId, (u64, Timestamp)>, Fault> {
+    let said = settlements.iter().filter(|settlement| reported_sent(settlement).is_some());
+    let emails: Vec<EmailId> =
+        said.map(|settlement| settlement.guard.id).filter(|id| !leased.contains_key(id)).collect();
+    if emails.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let mut sql = QueryBuilder::<MySql>::new("SELECT id, fence, sent_at FROM email_outbox WHERE id IN ");
+    push_list(&mut sql, ids(&emails));
+    sql.push(" AND sent_at IS NOT NULL");
+    let rows = sql.build().fetch_all(connection).await?;
+    let read = |row| Ok((parsed(row, "id")?, (get(row, "fence")?, row::moment(row, "sent_at")?)));
+    rows.iter().map(read).collect()
 }
 
 /// The rows of the queue first, as everybody does. What is leased has one.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use model::attempt::LostLease;
 use model::{Address, EmailId, EventKind, Failure, Guard, Status, Timestamp, Verdict, WorkerId};
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
-use store::change::{Change, late_result};
+use store::change::{Change, late_result, reported_sent};
 use store::consequence::counts_against_address;
 use store::group::{Group, GroupSize};
 use store::record::Record;
@@ -124,6 +124,10 @@ const LOCK_SWEPT: &str = "WITH mine AS (
      SELECT mine.number FROM mine JOIN email_queue q ON q.email_id = mine.id
      WHERE q.lease_until = mine.lease_seen FOR UPDATE OF q";
 
+const REPEATED: &str = "SELECT given.number
+     FROM UNNEST($1::integer[], $2::uuid[], $3::bigint[], $4::timestamptz[]) AS given (number, id, fence, sent_at)
+     JOIN email_outbox o ON o.id = given.id AND o.fence = given.fence AND o.sent_at = given.sent_at";
+
 /// Of those that are no longer there nothing is kept.
 const KEEP_LATE: &str = "INSERT INTO events (email_id, type, created_at, metadata)
      SELECT email_id, type, created_at, metadata::jsonb
@@ -231,8 +235,9 @@ pub async fn settle(lane: &mut Lane, settlements: &[Settlement]) -> Result<Vec<S
     // The counts come last; where something failed there is more to write before.
     let shard = (!has_failed).then_some(lane.shard);
     let settled = apply(connection, shard, settlements, &order).await?;
-    let late = settlements.iter().enumerate();
-    let late = late.filter(|(place, settlement)| !settled.contains(place) && !is_swept(settlement));
+    let unsettled = || settlements.iter().enumerate().filter(|(place, _)| !settled.contains(place));
+    let repeated = find_repeated(connection, unsettled()).await?;
+    let late = unsettled().filter(|(place, settlement)| !repeated.contains(place) && !is_swept(settlement));
     keep_late(connection, late.map(|(_, settlement)| settlement)).await?;
     if has_failed {
         count_failed(connection, settlements, &settled).await?;
@@ -241,9 +246,32 @@ pub async fn settle(lane: &mut Lane, settlements: &[Settlement]) -> Result<Vec<S
         sqlx::query("COMMIT").execute(&mut *connection).await?;
     }
     let answer = |(place, settlement): (usize, &Settlement)| {
-        Ok(if settled.contains(&place) { Settled::Done(Change::of(settlement)?.to) } else { Settled::Late })
+        let is_done = settled.contains(&place) || repeated.contains(&place);
+        Ok(if is_done { Settled::Done(Change::of(settlement)?.to) } else { Settled::Late })
     };
     settlements.iter().enumerate().map(answer).collect()
+}
+
+/// Those that are recorded already, and whose worker has not heard of it.
+async fn find_repeated(
+    connection: &mut PgConnection,
+    unsettled: impl Iterator<Item = (usize, &Settlement)>,
+) -> Result<HashSet<usize>, Fault> {
+    let (mut places, mut ids, mut fences, mut times) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (place, settlement) in unsettled {
+        if let Some(sent_at) = reported_sent(settlement) {
+            places.push(i32::try_from(place).unwrap_or(i32::MAX));
+            ids.push(settlement.guard.id.uuid());
+            fences.push(signed(settlement.guard.fence));
+            times.push(at(sent_at));
+        }
+    }
+    if places.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let rows =
+        sqlx::query(REPEATED).bind(places).bind(ids).bind(fences).bind(times).fetch_all(connection).await?;
+    numbers(rows)
 }
 
 /// The failure that ends the email, if it says something of the address.

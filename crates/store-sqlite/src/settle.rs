@@ -3,7 +3,7 @@
 use model::attempt::LostLease;
 use model::{Address, EmailId, EventKind, Guard, Status, Timestamp, WorkerId};
 use rusqlite::{Connection, OptionalExtension};
-use store::change::{Change, late_result};
+use store::change::{Change, late_result, reported_sent};
 use store::consequence::counts_against_address;
 use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
 
@@ -35,6 +35,9 @@ pub fn begin(work: &mut Work<'_>, start: &AttemptStart) -> Result<Begun, StoreEr
 pub fn settle(work: &mut Work<'_>, settlement: &Settlement) -> Result<Settled, StoreError> {
     let change = Change::of(settlement)?;
     let Some((seq, email)) = apply(work.connection, settlement, &change)? else {
+        if is_repeated(work.connection, settlement)? {
+            return Ok(Settled::Done(change.to));
+        }
         if settlement.by == SettledBy::Worker
             && let Some(seq) = seq_of(work.connection, settlement.guard.id)?
         {
@@ -53,6 +56,20 @@ pub fn settle(work: &mut Work<'_>, settlement: &Settlement) -> Result<Settled, S
         count_failure(work.connection, seq, failure.code.as_str(), settlement.now)?;
     }
     Ok(Settled::Done(change.to))
+}
+
+/// It is recorded already, and the worker has not heard of it.
+fn is_repeated(connection: &Connection, settlement: &Settlement) -> Result<bool, StoreError> {
+    let Some(sent_at) = reported_sent(settlement) else { return Ok(false) };
+    connection
+        .prepare_cached(
+            "SELECT EXISTS (SELECT 1 FROM email_outbox WHERE id = ?1 AND fence = ?2 AND sent_at = ?3)",
+        )
+        .and_then(|mut statement| {
+            let bound = (settlement.guard.id.to_string(), settlement.guard.fence, sent_at.millis());
+            statement.query_row(bound, |row| row.get(0))
+        })
+        .map_err(from_sqlite)
 }
 
 /// An email that is given up counts against its address, unless it is an alert of ours.

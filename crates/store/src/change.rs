@@ -132,6 +132,13 @@ pub fn expiry(due_at: Timestamp, now: Timestamp) -> (Move, Event) {
     }
 }
 
+/// When a worker's report says that the email was sent, if it does: a row that says the same, of the same fence and the same
+/// moment, holds this very report already. Its answer was lost, and the worker reports again.
+pub fn reported_sent(settlement: &Settlement) -> Option<Timestamp> {
+    let is_sent = settlement.by == SettledBy::Worker && matches!(settlement.verdict, Verdict::Sent { .. });
+    is_sent.then_some(settlement.now)
+}
+
 /// What is kept of the report of a worker that slept through its lease, so that the provider's own reports still find
 /// the email.
 pub fn late_result(settlement: &Settlement) -> Event {

@@ -98,6 +98,21 @@ pub async fn a_result_for_nothing_is_late(store: &dyn Store) {
     assert_eq!(settle(store, guard, sent(), START).await, Settled::Late);
 }
 
+/// A worker that has not heard that its email is recorded as sent reports it again: that is no late result, and no second
+/// one. Another report under the same guard is.
+pub async fn a_report_made_again_is_recorded_once(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let id = stored(store, an_email(company)).await;
+    let guard = begun(store, claim_one(store, START).await.guard, START).await;
+    let report = super::stage::settlement(guard, sent(), at_secs(1));
+    assert_eq!(store.settle(report.clone()).await, Ok(Settled::Done(Status::Sent)));
+    let recorded = (read(store, company, id).await, kinds(store, company, id).await);
+    assert_eq!(store.settle(report).await, Ok(Settled::Done(Status::Sent)));
+    assert_eq!((read(store, company, id).await, kinds(store, company, id).await), recorded);
+    assert_eq!(settle(store, guard, sent(), at_secs(2)).await, Settled::Late);
+    assert_eq!(last_event(store, company, id).await.kind, EventKind::LateResult);
+}
+
 /// A worker that settles while the sweep does: one of them wins, and the email has one end.
 pub async fn worker_and_sweep_do_not_both_win(store: &dyn Store) {
     let company = a_company(store, "acme").await;

@@ -150,6 +150,7 @@ macro_rules! store_contract {
                 an_outdated_version_settles_nothing,
                 what_has_ended_stays_ended,
                 a_result_for_nothing_is_late,
+                a_report_made_again_is_recorded_once,
             ] racing [worker_and_sweep_do_not_both_win]
             leases [
                 renewing_prolongs_the_lease,

@@ -69,6 +69,8 @@ pub struct Row {
     pub is_dead_letter: bool,
     pub code: Option<String>,
     pub provider: Option<String>,
+    /// Under which fence a worker said so, and when.
+    sent: Option<(u64, Timestamp)>,
     pub lease: Option<Lease>,
     pub events: Vec<EventKind>,
 }
@@ -95,6 +97,7 @@ impl Row {
             is_dead_letter: false,
             code: None,
             provider: None,
+            sent: None,
             lease: None,
             events: vec![EventKind::Enqueued],
         }
@@ -125,6 +128,11 @@ impl Row {
     /// May the holder of this guard still write?
     pub fn is_guarded_by(&self, guard: Guard) -> bool {
         self.status == Status::Processing && self.fence == guard.fence && self.version == guard.version
+    }
+
+    /// Is this the very report that is recorded already?
+    pub fn was_sent(&self, verdict: &Verdict, guard: Guard, now: Timestamp) -> bool {
+        matches!(verdict, Verdict::Sent { .. }) && self.sent == Some((guard.fence, now))
     }
 
     pub fn claim(&mut self, claim: &Claim, owner: WorkerId) -> Checked<()> {
@@ -171,6 +179,7 @@ impl Row {
             Verdict::Sent { provider, .. } => {
                 self.step(Move::Send)?;
                 self.provider = Some(provider.clone());
+                self.sent = Some((self.fence, now));
             }
             Verdict::Retry { due_at, failure, outcome_unknown } => {
                 self.step(Move::Defer)?;

@@ -177,7 +177,7 @@ impl Simulation<'_> {
     pub(super) async fn settle_again(&mut self) -> Checked<()> {
         let settled = self.settled.clone();
         let Some(settlement) = self.one_of(&settled) else { return Ok(()) };
-        self.settle_with(Settlement { now: self.now, ..settlement }).await
+        self.settle_with(settlement).await
     }
 
     async fn settle_with(&mut self, settlement: Settlement) -> Checked<()> {
@@ -194,6 +194,9 @@ impl Simulation<'_> {
             row.settle(&verdict, by == SettledBy::Worker, &events, now)?;
             let expected = Settled::Done(row.status);
             ensure(settled == expected, || format!("settled as {settled:?}, expected {expected:?}"))
+        } else if by == SettledBy::Worker && row.was_sent(&verdict, guard, now) {
+            let expected = Settled::Done(Status::Sent);
+            ensure(settled == expected, || format!("settled again as {settled:?}, expected {expected:?}"))
         } else {
             if by == SettledBy::Worker {
                 row.events.push(EventKind::LateResult);
