@@ -23,6 +23,7 @@ mod history;
 mod insert;
 mod intake;
 mod lane;
+mod late;
 mod lookup;
 mod outbox;
 mod paging;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use model::attempt::LostLease;
 use model::{Address, EmailId, EventKind, Failure, Guard, Status, Timestamp, Verdict, WorkerId};
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
-use store::change::{Change, late_result, reported_sent};
+use store::change::Change;
 use store::consequence::counts_against_address;
 use store::group::{Group, GroupSize};
 use store::record::Record;
@@ -24,6 +24,7 @@ use crate::error::Fault;
 use crate::failures::{self, Failed};
 use crate::feedback::MESSAGE_ID_BYTES_MAX;
 use crate::lane::{Lane, Lanes};
+use crate::late::{find_repeated, keep_late};
 use crate::row::{self, History, at, clean, signed, trouble};
 use crate::wake::Wake;
 
@@ -124,18 +125,6 @@ const LOCK_SWEPT: &str = "WITH mine AS (
      SELECT mine.number FROM mine JOIN email_queue q ON q.email_id = mine.id
      WHERE q.lease_until = mine.lease_seen FOR UPDATE OF q";
 
-const REPEATED: &str = "SELECT given.number
-     FROM UNNEST($1::integer[], $2::uuid[], $3::bigint[], $4::timestamptz[]) AS given (number, id, fence, sent_at)
-     JOIN email_outbox o ON o.id = given.id AND o.fence = given.fence AND o.sent_at = given.sent_at";
-
-/// Of those that are no longer there nothing is kept.
-const KEEP_LATE: &str = "INSERT INTO events (email_id, type, created_at, metadata)
-     SELECT email_id, type, created_at, metadata::jsonb
-     FROM UNNEST($1::uuid[], $2::text[], $3::timestamptz[], $4::text[])
-          WITH ORDINALITY AS event (email_id, type, created_at, metadata, line)
-     WHERE EXISTS (SELECT 1 FROM email_outbox o WHERE o.id = email_id)
-     ORDER BY line";
-
 pub fn group_of_begins(thread: &HotThread, lanes: Lanes) -> Group<AttemptStart, Begun> {
     Group::start(SIZE, thread, move |starts| {
         let lanes = lanes.clone();
@@ -172,7 +161,7 @@ fn in_order_of_ids<'a>(guards: impl Iterator<Item = &'a Guard>) -> Vec<usize> {
     places.into_iter().map(|(_, place)| place).collect()
 }
 
-fn number(place: usize) -> i32 {
+pub fn number(place: usize) -> i32 {
     i32::try_from(place).unwrap_or(i32::MAX)
 }
 
@@ -210,7 +199,7 @@ async fn begin(lane: &mut Lane, starts: &[AttemptStart]) -> Result<Vec<Begun>, F
     Ok(starts.iter().enumerate().map(answer).collect())
 }
 
-fn numbers(rows: Vec<sqlx::postgres::PgRow>) -> Result<HashSet<usize>, Fault> {
+pub fn numbers(rows: Vec<sqlx::postgres::PgRow>) -> Result<HashSet<usize>, Fault> {
     let read =
         |row: &sqlx::postgres::PgRow| Ok(usize::try_from(row.try_get::<i32, _>(0)?).unwrap_or(usize::MAX));
     rows.iter().map(read).collect()
@@ -250,28 +239,6 @@ pub async fn settle(lane: &mut Lane, settlements: &[Settlement]) -> Result<Vec<S
         Ok(if is_done { Settled::Done(Change::of(settlement)?.to) } else { Settled::Late })
     };
     settlements.iter().enumerate().map(answer).collect()
-}
-
-/// Those that are recorded already, and whose worker has not heard of it.
-async fn find_repeated(
-    connection: &mut PgConnection,
-    unsettled: impl Iterator<Item = (usize, &Settlement)>,
-) -> Result<HashSet<usize>, Fault> {
-    let (mut places, mut ids, mut fences, mut times) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for (place, settlement) in unsettled {
-        if let Some(sent_at) = reported_sent(settlement) {
-            places.push(i32::try_from(place).unwrap_or(i32::MAX));
-            ids.push(settlement.guard.id.uuid());
-            fences.push(signed(settlement.guard.fence));
-            times.push(at(sent_at));
-        }
-    }
-    if places.is_empty() {
-        return Ok(HashSet::new());
-    }
-    let rows =
-        sqlx::query(REPEATED).bind(places).bind(ids).bind(fences).bind(times).fetch_all(connection).await?;
-    numbers(rows)
 }
 
 /// The failure that ends the email, if it says something of the address.
@@ -407,26 +374,6 @@ async fn apply(
 /// The day on which it was sent, as its history says.
 fn sent_day(settlement: &Settlement) -> Option<i64> {
     settlement.events.iter().find(|event| event.kind == EventKind::Sent).map(|event| day_of(event.at))
-}
-
-async fn keep_late(
-    connection: &mut PgConnection,
-    late: impl Iterator<Item = &Settlement>,
-) -> Result<(), Fault> {
-    let mut history = History::default();
-    for settlement in late {
-        history.add(0, settlement.guard.id, &late_result(settlement));
-    }
-    if !history.ids.is_empty() {
-        sqlx::query(KEEP_LATE)
-            .bind(history.ids)
-            .bind(history.types)
-            .bind(history.times)
-            .bind(history.metadata)
-            .execute(connection)
-            .await?;
-    }
-    Ok(())
 }
 
 impl PostgresStore {

@@ -5,9 +5,9 @@ mod support;
 
 use std::time::Duration;
 
-use model::Status;
+use model::{CompanyId, Status};
 use store::contract::stage::{a_company, a_key, acceptance, claim, in_status};
-use store::{Acceptance, DeadLetterFilter, DeadLetters as _, Outbox as _, Retention, Upkeep as _};
+use store::{Acceptance, DeadLetterFilter, DeadLetters as _, Outbox as _, Pruned, Retention, Upkeep as _};
 use support::{Fixture, fresh, run};
 use testkit::{START, an_email_at, at_secs};
 
@@ -20,15 +20,32 @@ async fn counted(store: &Fixture) {
     run(&mut store.database.connect().await, "ANALYZE").await;
 }
 
+/// Five dead letters, of which the server knows one.
+async fn five_dead_letters(store: &Fixture) -> CompanyId {
+    let company = a_company(&**store, "acme").await;
+    for number in 0..5 {
+        in_status(&**store, company, Status::Failed, START).await;
+        if number == 0 {
+            counted(store).await;
+        }
+    }
+    company
+}
+
+/// How many went in each of three steps of two.
+async fn pruned_by_two(store: &Fixture, of: fn(&Pruned) -> u64) -> Vec<u64> {
+    let mut counts = Vec::new();
+    for _ in 0..3 {
+        let pruned = store.prune(&RETENTION, START.plus(2 * DAY), 2).await.expect("pruned");
+        counts.push(of(&pruned));
+    }
+    counts
+}
+
 #[tokio::test]
 async fn a_replay_keeps_to_its_limit() {
     let store = fresh().await;
-    let company = a_company(&*store, "acme").await;
-    in_status(&*store, company, Status::Failed, START).await;
-    counted(&store).await;
-    for _ in 0..4 {
-        in_status(&*store, company, Status::Failed, START).await;
-    }
+    let company = five_dead_letters(&store).await;
     let any = DeadLetterFilter::default();
     for expected in [2, 2, 1] {
         let count = store.replay(company, &any, at_secs(1), 2).await.expect("replayed");
@@ -39,16 +56,8 @@ async fn a_replay_keeps_to_its_limit() {
 #[tokio::test]
 async fn dead_letters_end_a_few_at_a_time() {
     let store = fresh().await;
-    let company = a_company(&*store, "acme").await;
-    in_status(&*store, company, Status::Failed, START).await;
-    counted(&store).await;
-    for _ in 0..4 {
-        in_status(&*store, company, Status::Failed, START).await;
-    }
-    for expected in [2, 2, 1] {
-        let pruned = store.prune(&RETENTION, START.plus(2 * DAY), 2).await.expect("pruned");
-        assert_eq!(pruned.dead_letters, expected, "{pruned:?}");
-    }
+    five_dead_letters(&store).await;
+    assert_eq!(pruned_by_two(&store, |pruned| pruned.dead_letters).await, [2, 2, 1]);
 }
 
 #[tokio::test]
@@ -64,10 +73,7 @@ async fn keys_go_a_few_at_a_time() {
             counted(&store).await;
         }
     }
-    for expected in [2, 2, 1] {
-        let pruned = store.prune(&RETENTION, START.plus(2 * DAY), 2).await.expect("pruned");
-        assert_eq!(pruned.idempotency_keys, expected, "{pruned:?}");
-    }
+    assert_eq!(pruned_by_two(&store, |pruned| pruned.idempotency_keys).await, [2, 2, 1]);
 }
 
 #[tokio::test]
