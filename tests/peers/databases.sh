@@ -10,6 +10,10 @@
 POSTHASTE_TEST_PEERS=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
 export POSTHASTE_TEST_PEERS
 export POSTHASTE_TEST_MYSQL_SERVER=${POSTHASTE_TEST_MYSQL_SERVER:-mariadb}
+case $POSTHASTE_TEST_MYSQL_SERVER in
+    mariadb | mysql) ;;
+    *) echo "POSTHASTE_TEST_MYSQL_SERVER must be mariadb or mysql" >&2; exit 2 ;;
+esac
 all_runs=$(realpath -m "${CARGO_TARGET_DIR:-$POSTHASTE_TEST_PEERS/../../target}")/peers
 run=
 # The Python with the other peers, if ./test has made it already.

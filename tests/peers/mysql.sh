@@ -78,7 +78,7 @@ make_data() {
     rm "$sql"
 }
 
-# The folder of the server that answers: on a port that is taken, it is somebody else's.
+# The folder of the server that answers.
 ask_for_folder() {
     "${loader[@]}" "$programs/bin/mysql" --no-defaults --host=127.0.0.1 --port="$port" --user=root --connect-timeout=5 \
         --batch --skip-column-names --execute='SELECT @@datadir' 2>/dev/null </dev/null
@@ -93,13 +93,7 @@ launch() {
         --character-set-server=utf8mb4 --max-connections=300 --innodb-buffer-pool-size=256M \
         --ssl-ca="$dir/tls/ca.pem" --ssl-cert="$dir/tls/cert.pem" --ssl-key="$dir/tls/key.pem" \
         >>"$dir/log" 2>&1 </dev/null &
-    local pid=$! deadline=$((SECONDS + 60))
-    echo "$pid" >"$dir/pid"
-    until [ "$(ask_for_folder)" = "$data/" ]; do
-        kill -0 "$pid" 2>/dev/null || return 1
-        [ "$SECONDS" -lt "$deadline" ] || return 1
-        sleep 0.05
-    done
+    await_its_answer $!
 }
 
 print_url() { echo "mysql://root@127.0.0.1:$port/mysql"; }

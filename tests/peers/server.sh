@@ -50,6 +50,18 @@ wait_until_gone() {
     done
 }
 
+# For the launch of servers that say which folder is theirs (ask_for_folder, by the sourcing script): on a port that is taken,
+# somebody else answers. Waits for the answer of process $1, up to a minute.
+await_its_answer() {
+    local deadline=$((SECONDS + 60))
+    echo "$1" >"$dir/pid"
+    until [ "$(ask_for_folder)" = "$data/" ]; do
+        kill -0 "$1" 2>/dev/null || return 1
+        [ "$SECONDS" -lt "$deadline" ] || return 1
+        sleep 0.05
+    done
+}
+
 kill_the_rest() {
     local pid
     for pid in $(our_pids); do
@@ -100,13 +112,13 @@ stop() {
     rm -f "$dir/pid"
 }
 
-# A folder, or a link and the folder it leads to.
 # Puts the data into the folder that PEERS_IN_MEMORY names, if it names one.
 place_in_memory() {
     [ -n "${PEERS_IN_MEMORY-}" ] || return 1
     ln -s "$(mktemp -d "$PEERS_IN_MEMORY/posthaste-$2.XXXXXX")" "$1"
 }
 
+# A folder, or a link and the folder it leads to.
 delete() {
     if [ -L "$1" ]; then rm -rf "$(realpath -m "$1")"; fi
     rm -rf "$1"
