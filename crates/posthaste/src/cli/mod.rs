@@ -135,7 +135,7 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
         _ => {}
     }
     let session = Session::start(&cli)?;
-    let runtime = threads::runtime(&session.loaded.config.store).context("no threads to run on")?;
+    let runtime = threads::runtime(&session.loaded.config.store)?;
     let done = runtime.block_on(dispatch(session, cli.command));
     // Whatever still runs in the background has had its time at the shutdown.
     runtime.shutdown_background();
