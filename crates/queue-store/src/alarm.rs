@@ -15,9 +15,12 @@ const DUE_STEP_MS: i64 = 10;
 const DUE_TIMES_MAX: usize = 4_096;
 /// Right after work was found there is probably more.
 const POLL_MIN: Duration = Duration::from_millis(50);
-/// Other processes on the same database are heard this late at worst, and a company that was at its rate limit is
-/// looked at again.
+/// Other processes on the same database are heard this late at worst.
 const POLL_MAX: Duration = Duration::from_millis(250);
+/// A company that was given all its rate allows may be given as much again after this.
+const RATE_SPAN: Duration = Duration::from_secs(1);
+/// Such looks are this far apart at least, so that busy times do not make many of them.
+const RATE_STEP_MS: i64 = 100;
 
 #[derive(Debug)]
 pub(crate) struct Alarm {
@@ -62,12 +65,17 @@ impl Alarm {
         }
     }
 
-    /// Notes that a worker looked, and whether it found anything: this sets the pace of polling.
+    /// Notes that a worker looked, and whether it found anything: this sets the pace of polling. What it found may
+    /// have been all that the rate of a company allows, so that there is more a second later.
     pub(crate) fn looked(&self, now: Timestamp, found: bool) {
         let mut state = self.state();
         state.seen = Some((now, Instant::now()));
         state.poll_every = if found { POLL_MIN } else { (state.poll_every * 2).min(POLL_MAX) };
         state.poll_at = Instant::now() + state.poll_every;
+        if found {
+            let again_at = round_up(now.plus(RATE_SPAN).millis(), RATE_STEP_MS);
+            state.remember(Timestamp::from_millis(again_at));
+        }
     }
 
     /// Returns when something is due, or when it is time to poll.
@@ -105,7 +113,7 @@ impl State {
             self.ready = true;
             return true;
         }
-        let rounded = round_up(due_at.millis());
+        let rounded = round_up(due_at.millis(), DUE_STEP_MS);
         self.due.insert(rounded);
         if self.due.len() > DUE_TIMES_MAX {
             self.due.pop_last();
@@ -133,8 +141,8 @@ impl State {
     }
 }
 
-fn round_up(millis: i64) -> i64 {
-    millis.saturating_add(DUE_STEP_MS - 1).div_euclid(DUE_STEP_MS) * DUE_STEP_MS
+fn round_up(millis: i64, step: i64) -> i64 {
+    millis.saturating_add(step - 1).div_euclid(step) * step
 }
 
 #[cfg(test)]
@@ -215,6 +223,22 @@ mod tests {
         }
         alarm.looked(NOW, true);
         assert!(waits(&alarm, NOW).await <= ms(51));
+    }
+
+    /// A company with a rate is given all it may have at once; the polls since then say nothing of the next second.
+    #[tokio::test(start_paused = true)]
+    async fn looks_again_a_second_after_work_was_found() {
+        let alarm = idle();
+        let start = Instant::now();
+        alarm.looked(NOW.plus(ms(20)), true);
+        let mut looks = Vec::new();
+        while start.elapsed() < ms(1_050) {
+            let now = NOW.plus(ms(20)).plus(start.elapsed());
+            alarm.wait(now).await;
+            alarm.looked(now, false);
+            looks.push(start.elapsed().as_millis());
+        }
+        assert!(looks.iter().any(|look| (1_080..=1_082).contains(look)), "{looks:?}");
     }
 
     #[tokio::test(start_paused = true)]

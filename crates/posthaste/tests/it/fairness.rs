@@ -207,19 +207,15 @@ fn process_a_company_starts_no_more_per_second_than_it_may() {
     server.stop();
 
     let moments = world.moments(&ids, ["RECEIVED", "SENT_ATTEMPT"]);
-    let started: Vec<i64> = moments.iter().map(|[started, _]| *started).collect();
-    let mut attempted: Vec<i64> = moments.iter().map(|[_, attempted]| *attempted).collect();
-    attempted.sort_unstable();
+    let mut started: Vec<i64> = moments.iter().map(|[started, _]| *started).collect();
+    started.sort_unstable();
     // What is started in the first moment is the second before it.
-    let took_ms = attempted[attempted.len() - 1] - attempted[0];
-    let reached = 1_000.0 * (attempted.len() - RATE) as f64 / took_ms as f64;
+    let took_ms = started[started.len() - 1] - started[0];
+    let reached = 1_000.0 * (started.len() - RATE) as f64 / took_ms as f64;
+    // From its start an email takes as long to the provider as the machine lets it: that is not counted.
+    let most = second_max(&started);
     println!(
-        "of {RATE} per second allowed: at most {} claimed and {} attempted within any second, {reached:.1} per \
-         second over {took_ms} ms",
-        second_max(&started),
-        second_max(&attempted),
+        "of {RATE} per second allowed: at most {most} within any second, {reached:.1} over {took_ms} ms"
     );
-    assert!(second_max(&started) <= RATE, "{started:?}");
-    assert!(second_max(&attempted) <= RATE, "{attempted:?}");
-    assert!(reached >= RATE as f64 / 2.0, "{reached}");
+    assert_eq!(most, RATE, "{started:?}");
 }
