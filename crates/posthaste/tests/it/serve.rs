@@ -58,7 +58,10 @@ fn process_a_second_signal_ends_it_at_once_and_loses_nothing() {
     let mut command = place.command(&["serve"]);
     command.env("POSTHASTE_LISTEN", "127.0.0.1:0");
     let mut server = Server::start(command);
-    place.wait_for(&id, "PROCESSING");
+    until("the provider is called", || {
+        let email = place.json(&["show", &id]).remove(0);
+        kinds(&email).contains(&"SENT_ATTEMPT".to_owned()).then_some(())
+    });
     server.terminate();
     server.log_until("shutting down");
     assert!(server.is_running(), "what is in flight gets its time");
