@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use model::Clock;
 use provider::{Provider, SendError, Trouble};
-use store::{StartsWish, Store, StoreError};
+use store::{Providers, StartsWish, StoreError};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
@@ -19,7 +19,7 @@ const AGE_MAX: Duration = Duration::from_millis(500);
 const ALLOWANCE_AGE_MAX: Duration = Duration::from_secs(60);
 /// A change that others keep overtaking is given up; the next piece of news brings it.
 const TRIES: u32 = 5;
-/// A start that was taken and not used counts for nothing after this.
+/// A start that was taken and not used counts for nothing this long after the store gave it.
 const SPARE_AGE_MAX: Duration = Duration::from_millis(20);
 /// Between two questions for a start.
 const START_PAUSE_MIN: Duration = Duration::from_millis(5);
@@ -28,7 +28,7 @@ const START_PAUSE_MAX: Duration = Duration::from_millis(100);
 const PER_SEC_ASSUMED: u32 = 100;
 
 pub struct Gates {
-    store: Arc<dyn Store>,
+    store: Arc<dyn Providers>,
     clock: Arc<dyn Clock>,
     providers: Arc<BTreeMap<String, Arc<dyn Provider>>>,
     /// What the operator set, by provider.
@@ -61,7 +61,7 @@ struct Spare {
 
 impl Gates {
     pub fn new(
-        store: Arc<dyn Store>,
+        store: Arc<dyn Providers>,
         clock: Arc<dyn Clock>,
         providers: Arc<BTreeMap<String, Arc<dyn Provider>>>,
         rates: BTreeMap<String, u32>,
@@ -176,9 +176,9 @@ impl Gates {
             }
             let most = starts.waiting.load(std::sync::atomic::Ordering::Relaxed).clamp(cost, per_sec);
             let wish = StartsWish { least: cost, most, per_sec };
-            let taken_at = Instant::now();
             let taken = self.store.take_starts(provider, wish, self.clock.now()).await?;
-            *spare = Spare { count: taken, taken_at: Some(taken_at) };
+            // From now on, however long the store took: what a slow one gives is not too old when it comes.
+            *spare = Spare { count: taken, taken_at: Some(Instant::now()) };
             if taken == 0 {
                 if Instant::now() >= until {
                     return Ok(false);

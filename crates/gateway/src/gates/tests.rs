@@ -2,9 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use async_trait::async_trait;
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use model::{Category, EmailId, ErrorCode, EventKind, KeyMode, NewEmail, Status, Timestamp};
 use provider::{Account, Quota, Taken};
+use store::ProviderNote;
 use testkit::{a_mailbox, an_email};
 use tokio_util::sync::CancellationToken;
 
@@ -282,7 +285,7 @@ async fn a_provider_that_does_not_answer_leaves_room_for_others() {
     assert_eq!(hangs.handed().len(), 6, "three quarters of eight slots");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn throttling_slows_and_others_share_the_rate() {
     let script = Mutex::new(None);
     let make = |stage: &Stage| {
@@ -318,4 +321,44 @@ async fn throttling_slows_and_others_share_the_rate() {
         started += u32::from(other.gates.start("main", 1, soon()).await.expect("the store works"));
     }
     assert_eq!(started, 40);
+}
+
+/// A store that takes its time. Its own clock is tokio's, so that a test of minutes takes none.
+struct Slow {
+    answers_after: Duration,
+    started: AtomicU32,
+}
+
+#[async_trait]
+impl Providers for Slow {
+    async fn take_starts(&self, _: &str, wish: StartsWish, _: Timestamp) -> Result<u32, StoreError> {
+        tokio::time::sleep(self.answers_after).await;
+        let taken = wish.granted(self.started.load(Ordering::SeqCst));
+        self.started.fetch_add(taken, Ordering::SeqCst);
+        Ok(taken)
+    }
+
+    async fn provider_notes(&self) -> Result<Vec<ProviderNote>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn note_provider(&self, _: &str, _: u64, _: &str) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+}
+
+/// A database far away, or on a slow disk: every start it gives is used, by who asked for it or by who stands in line.
+#[tokio::test(start_paused = true)]
+async fn a_slow_store_wastes_no_starts() {
+    for answers_after in [1, 30, 300].map(Duration::from_millis) {
+        let store = Arc::new(Slow { answers_after, started: AtomicU32::new(0) });
+        let provider: Arc<dyn Provider> = Arc::new(FakeProvider::answers(taken));
+        let providers = Arc::new(BTreeMap::from([("main".to_owned(), provider)]));
+        let rates = BTreeMap::from([("main".to_owned(), 40)]);
+        let gates = Gates::new(store, Arc::new(testkit::ManualClock::default()), providers, rates);
+        let until = Instant::now() + Duration::from_secs(5);
+        let started = join_all((0..50).map(|_| gates.start("main", 1, until))).await;
+        let started = started.into_iter().filter(|started| started == &Ok(true)).count();
+        assert_eq!(started, 40, "{answers_after:?}");
+    }
 }
