@@ -115,11 +115,18 @@ async fn nothing_begins(run: &mut Run<'_>, rig: &Rig, guard: Guard) {
     let not_ready = ready(rig).await;
     assert_eq!(not_ready.status, 503, "{not_ready:?}");
     assert!(not_ready.body.contains("store: its disk is almost full"), "{not_ready:?}");
-    let stats = stats(rig).await;
-    assert!(stats.waiting() > 0, "with nothing to send it proves nothing that nothing is sent: {stats:?}");
-    let flying = stats.by_status.get(&Status::Processing).copied().unwrap_or(0);
-    println!("{} wait, the results of {flying} calls are not recorded yet", stats.waiting());
-    assert!(guard == Guard::MindsTooLate || flying == 0, "the reserve is for results: {stats:?}");
+    let since = Instant::now();
+    let (waiting, flying) = loop {
+        let stats = stats(rig).await;
+        let flying = stats.by_status.get(&Status::Processing).copied().unwrap_or(0);
+        if guard == Guard::MindsTooLate || flying == 0 {
+            break (stats.waiting(), flying);
+        }
+        assert!(since.elapsed() < COMEBACK_MAX, "the reserve is for results: {stats:?}");
+        tokio::time::sleep(LOOK_EVERY).await;
+    };
+    assert!(waiting > 0, "with nothing to send it proves nothing that nothing is sent");
+    println!("{waiting} wait, the results of {flying} calls are not recorded yet");
     let sent = run.look();
     run.keep_busy(refusals(run.load, REFUSALS)).await;
     assert_eq!(run.look(), sent, "no call begins unless its result can be stored");

@@ -29,9 +29,9 @@ const HESITATION_MS: u64 = 150;
 const TWICE_WITHIN: Duration = Duration::from_millis(10);
 /// How long a server that was restarted may take to show that it works again.
 pub const COMEBACK_MAX: Duration = Duration::from_secs(60);
-/// A dead worker's emails are taken over by the next process, within 5 seconds on a machine that is not busy; twice that
-/// where the load is as much as it takes.
-const RESUMED_MAX_MS: i64 = 10_000;
+/// A dead worker's emails are taken over by the next process, within 5 seconds on a machine that is not busy. Who waited for
+/// their leases (45 s) would take longer than this.
+const RESUMED_MAX_MS: i64 = 30_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn process_kills_lose_nothing() {

