@@ -66,8 +66,9 @@ async fn who_is_killed_in_line_leaves_nothing() {
     run(&mut first, &format!("SELECT pg_advisory_xact_lock({})", 0x506F_7374_506F_7374_i64)).await;
     let config = database.config();
     let opening = tokio::spawn(async move { PostgresStore::open(&config).await });
-    let waiting =
-        "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+    // Of this database alone: the list is the server's, and others stand in line elsewhere.
+    let waiting = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+                   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
     while sqlx::query(waiting).fetch_optional(&mut first).await.expect("asked").is_none() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
