@@ -218,7 +218,7 @@ async fn an_up_to_date_schema_opens_beside_work() {
     run(&mut other, "BEGIN").await;
     run(&mut other, "SELECT COUNT(*) FROM email_outbox, email_queue, companies, posthaste_schema FOR UPDATE")
         .await;
-    let opened = tokio::time::timeout(Duration::from_secs(5), MysqlStore::open(&database.config())).await;
+    let opened = tokio::time::timeout(Duration::from_secs(60), MysqlStore::open(&database.config())).await;
     opened.expect("it does not wait").expect("it opens").check().await.expect("and works");
 }
 

@@ -110,7 +110,7 @@ async fn an_up_to_date_schema_opens_beside_work() {
     run(&mut other, &format!("SELECT pg_advisory_xact_lock({})", 0x506F_7374_506F_7374_i64)).await;
     let tables = "email_outbox, email_queue, contents, events, companies, posthaste_schema, meta";
     run(&mut other, &format!("LOCK TABLE {tables} IN SHARE UPDATE EXCLUSIVE MODE")).await;
-    let opened = tokio::time::timeout(Duration::from_secs(5), PostgresStore::open(&database.config())).await;
+    let opened = tokio::time::timeout(Duration::from_secs(60), PostgresStore::open(&database.config())).await;
     opened.expect("it does not wait").expect("it opens").check().await.expect("and works");
 }
 
