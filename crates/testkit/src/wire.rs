@@ -27,7 +27,7 @@ pub enum Wire {
     /// The same, but the connections of before never pass anything again: the firewall on the way has forgotten them.
     HalfOpen,
     /// Once a client has said these words, what the server says to it is lost, and nobody is told; it hears everything.
-    /// Without words, it is so from the next on.
+    /// Without words, it is so from the next on. Connections are made as ever.
     DeafAfter(&'static str),
 }
 
@@ -100,7 +100,7 @@ async fn relay(
     let mut reset = state.clone();
     let mut server = None;
     let connected = async {
-        let Some(known) = passes(&mut state, None, |wire| wire == Wire::Whole).await else { return };
+        let Some(known) = passes(&mut state, None, lets_through).await else { return };
         let Ok(stream) = TcpStream::connect(to).await else { return };
         let server = server.insert(stream);
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
@@ -143,6 +143,10 @@ async fn passes(
     state.wait_for(is_good).await.ok().map(|state| state.forgotten)
 }
 
+fn lets_through(wire: Wire) -> bool {
+    matches!(wire, Wire::Whole | Wire::DeafAfter(_))
+}
+
 fn contains(said: &[u8], words: &[u8]) -> bool {
     words.is_empty() || said.windows(words.len()).any(|window| window == words)
 }
@@ -158,8 +162,7 @@ async fn copy(
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
         let Ok(length @ 1..) = from.read(&mut buffer).await else { return };
-        let when = |wire| matches!(wire, Wire::Whole | Wire::DeafAfter(_));
-        if passes(&mut state, Some(known), when).await.is_none() {
+        if passes(&mut state, Some(known), lets_through).await.is_none() {
             return;
         }
         if !is_heard(&buffer[..length]) {
@@ -244,5 +247,8 @@ mod tests {
         server.write_u8(2).await.expect("the kernel takes it");
         let nothing = tokio::time::timeout(Duration::from_millis(50), client.read_u8()).await;
         assert!(nothing.is_err(), "the answer is lost: {nothing:?}");
+        let mut another = TcpStream::connect(proxy.address).await.expect("the proxy listens");
+        let (mut server, _) = listener.accept().await.expect("another connection");
+        assert_eq!(say_to(&mut server, &mut another, 3).await, 3, "this one has not said it");
     }
 }
