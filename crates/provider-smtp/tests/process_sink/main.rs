@@ -5,6 +5,7 @@ mod content;
 mod sink;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -183,8 +184,19 @@ async fn one_refused_recipient_stops_the_whole_email() {
 #[tokio::test]
 async fn silence_after_the_message_leaves_it_open() {
     let sink = Sink::start(&["--slow-secs", "600"]);
-    let smtp = provider(SmtpConfig { timeout: Duration::from_secs(2), ..sink.config() });
-    let error = smtp.send(&outgoing("ana@slow.test")).await.expect_err("no answer");
+    let smtp = Arc::new(sink.provider());
+    let sending = tokio::spawn({
+        let smtp = Arc::clone(&smtp);
+        async move { smtp.send(&outgoing("ana@slow.test")).await }
+    });
+    while sink.ledger().is_empty() {
+        assert!(!sending.is_finished(), "it ended before the sink had the message");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // Nothing else can happen now, so that the clock runs on to the moment at which it gives up.
+    tokio::time::pause();
+    let error = sending.await.expect("no panic").expect_err("no answer");
+    tokio::time::resume();
     assert_eq!(summary(&error), ("SMTP_TIMEOUT", Category::Timeout, None, Taken::Unknown));
     smtp.send(&outgoing("ana@example.com")).await.expect("taken, on another connection");
     assert_eq!(sink.connections(), [1, 2]);
