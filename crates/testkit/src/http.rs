@@ -4,10 +4,15 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
+
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Longer than any request takes; only a fault waits for it.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the server does with a request it has read to its end.
 #[derive(Debug, Clone)]
@@ -18,7 +23,7 @@ pub enum Answer {
     /// Never says anything.
     Silence,
     /// Thinks for a while first.
-    Late(std::time::Duration, Reply),
+    Late(Duration, Reply),
     /// Says so much of a reply and hangs up.
     Cut(String),
 }
@@ -102,6 +107,16 @@ impl Server {
     /// What was read so far, in order.
     pub fn requests(&self) -> Vec<Request> {
         self.shared.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until a request was read.
+    pub async fn is_asked(&self) {
+        let asked = async {
+            while self.requests().is_empty() {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, asked).await.expect("a request comes");
     }
 
     /// How many connections were made so far.
