@@ -13,6 +13,7 @@ use crate::world::{TOKEN, World, world, world_with_login};
 
 /// Longer than anything here takes; only a fault waits for it.
 const PATIENCE: Duration = Duration::from_secs(30);
+const BEAT: &str = ":\n\n";
 
 struct Stream(Body);
 
@@ -28,11 +29,18 @@ impl Stream {
         stream
     }
 
-    /// What is said next; `None` at the end.
+    /// What is said next, but for the sign of life of a quiet stream; `None` at the end.
     async fn next(&mut self) -> Option<String> {
-        let frame = timeout(PATIENCE, self.0.frame()).await.expect("something is said");
-        let data = frame?.expect("no error").into_data().expect("data");
-        Some(String::from_utf8(data.to_vec()).expect("text"))
+        let said = async {
+            loop {
+                let data = self.0.frame().await?.expect("no error").into_data().expect("data");
+                let text = String::from_utf8(data.to_vec()).expect("text");
+                if text != BEAT {
+                    return Some(text);
+                }
+            }
+        };
+        timeout(PATIENCE, said).await.expect("something is said")
     }
 
     /// The mark of the next change.
