@@ -49,9 +49,6 @@ async fn is_taken_back(afterwards: Wire) {
     let shutdown = CancellationToken::new();
     let worker = Worker::run(Gateway { settings: Arc::new(settings), ..gateway }, shutdown.clone());
     let working = tokio::spawn(worker);
-    // It makes its connections; none is made while the wire is deaf.
-    tokio::time::sleep(Duration::from_secs(1)).await;
-
     rig.database.set_wire(Wire::DeafAfter(BEGINNING));
     let id = EmailId::new(SystemClock.now());
     directly.accept(acceptance(company, id, "reader@inbox.test")).await.expect("accepted");
