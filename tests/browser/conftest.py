@@ -4,12 +4,14 @@ import pathlib
 import sys
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import world  # noqa: E402
-from stage import OUTPUT, Posthaste, chromium  # noqa: E402
+from stage import OUTPUT, PATIENCE_SECS, Posthaste, chromium  # noqa: E402
+
+expect.set_options(timeout=1000 * PATIENCE_SECS)
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,9 @@ TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 BINARY = pathlib.Path(os.environ.get("POSTHASTE_BIN", TARGET / "debug" / "posthaste")).resolve()
 # Screenshots and logs: what a build leaves behind, never part of the repository.
 OUTPUT = TARGET / "browser"
-PATIENCE_SECS = 30
+# How long anything that has to come may take: a server that stands still for three seconds while it looks for changes
+# looks again only thirty seconds later.
+PATIENCE_SECS = 60
 
 
 def chromium():

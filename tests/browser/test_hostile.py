@@ -12,7 +12,7 @@ import threading
 
 import hostile
 from playwright.async_api import Error, async_playwright
-from stage import Listener, Posthaste, RudeMailServer, chromium
+from stage import PATIENCE_SECS, Listener, Posthaste, RudeMailServer, chromium
 
 COMPANY = "acme"
 # Pages at a time: what waits for a trap to snap costs nothing.
@@ -77,6 +77,7 @@ class Chromium:
             ignore_default_args=["--disable-background-networking"],
             viewport=VIEWPORT,
         )
+        self.context.set_default_timeout(1000 * PATIENCE_SECS)
         return self
 
     async def __aexit__(self, *_):
@@ -184,7 +185,7 @@ async def preview_frame(page):
     assert not set(allowed.split()) - {"allow-popups"}, f"{page.url}: the frame may {allowed}"
     assert await element.get_attribute("srcdoc") is None, f"{page.url}: srcdoc inherits the page's policy"
     frame = await element.content_frame()
-    origin = await asyncio.wait_for(frame.evaluate("() => self.origin"), 10)
+    origin = await asyncio.wait_for(frame.evaluate("() => self.origin"), PATIENCE_SECS)
     assert origin == "null", f"{page.url}: the preview has the origin {origin}"
     return frame
 
@@ -193,7 +194,7 @@ async def fall_for_it(target, case):
     """Clicks what the email wants clicked."""
     if case.click:
         try:
-            await target.locator(case.click).first.click(force=True, no_wait_after=True, timeout=2000)
+            await target.locator(case.click).first.click(force=True, no_wait_after=True)
         except Error:
             pass  # It may have vanished; then it cannot be clicked by a person either.
 
@@ -250,7 +251,7 @@ async def look_alone(page, url, case):
     assert "allow-scripts" not in policy and "allow-same-origin" not in policy, policy
     assert response.headers["content-type"] == "text/html; charset=utf-8"
     await asyncio.sleep(LINGER_SECS)
-    assert await asyncio.wait_for(page.evaluate("() => self.origin"), 10) == "null"
+    assert await asyncio.wait_for(page.evaluate("() => self.origin"), PATIENCE_SECS) == "null"
     assert page.url == url, f"{case.name} led to {page.url}"
 
 

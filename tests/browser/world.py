@@ -1,7 +1,7 @@
 """A small world to look at: mail in every state, and a person at a browser who notices what is wrong."""
 
 import look
-from stage import OUTPUT, until
+from stage import OUTPUT, PATIENCE_SECS, until
 
 TOKEN = "a-token-of-thirty-two-characters"
 COMPANY = "dev"
@@ -68,6 +68,7 @@ class Person:
 
     def __init__(self, browser, **more):
         self.context = browser.new_context(viewport=WIDE, color_scheme="light", reduced_motion="reduce", **more)
+        self.context.set_default_timeout(1000 * PATIENCE_SECS)
         self.page = self.context.new_page()
         self.faults = []
         self.host = None
