@@ -9,6 +9,7 @@ import re
 import shutil
 import tempfile
 import threading
+import time
 
 import hostile
 from playwright.async_api import Error, async_playwright
@@ -19,6 +20,7 @@ COMPANY = "acme"
 PAGES = 4
 # How long a trap has to snap after everything was loaded.
 LINGER_SECS = 0.12
+# How long the control waits for it before it shows the email again.
 CONTROL_SECS = 3.0
 VIEWPORT = {"width": 1280, "height": 900}
 
@@ -83,8 +85,11 @@ class Chromium:
     async def __aexit__(self, *_):
         await self.context.close()
         # Complete once the browser has ended.
-        self.network = (self.directory / "net.json").read_text(errors="replace")
+        self.network = self.log()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def log(self):
+        return (self.directory / "net.json").read_text(errors="replace")
 
 
 def in_a_loop_of_its_own(coroutine):
@@ -315,21 +320,31 @@ async def show_without_protection(listener):
     async with async_playwright() as playwright, Chromium(playwright) as browser:
         witness.watch(browser.context)
 
-        def has_fired(case):
+        def is_told(case):
             return listener.calls_of(case.name) or f"{hostile.MARK}{case.name}" in witness.scripts()
+
+        def has_fired(case):
+            # Nobody answers to a name that does not exist: the browser's log alone tells that it was looked up.
+            return is_told(case) or ("%HOST%" in case.html and f"{case.name}.evil.test" in browser.log())
+
+        async def show(page, case):
+            try:
+                await page.goto(f"{listener.url}/page/{case.name}", wait_until="load")
+            except Error:
+                pass  # It led elsewhere before it was loaded.
+            await asyncio.sleep(LINGER_SECS)
+            await fall_for_it(page, case)
+            deadline = time.monotonic() + CONTROL_SECS
+            while not has_fired(case) and not case.inert and time.monotonic() < deadline:
+                await asyncio.sleep(0.05)
 
         def visit(case):
             async def look(page):
-                try:
-                    await page.goto(f"{listener.url}/page/{case.name}", wait_until="load")
-                except Error:
-                    pass  # It led elsewhere before it was loaded.
-                await asyncio.sleep(LINGER_SECS)
-                await fall_for_it(page, case)
-                for _ in range(int(CONTROL_SECS / 0.05)):
-                    if has_fired(case) or case.inert:
-                        break
-                    await asyncio.sleep(0.05)
+                deadline = time.monotonic() + PATIENCE_SECS
+                await show(page, case)
+                # A click that came too early does nothing, and the log is written in lumps: showing it again fills it.
+                while not has_fired(case) and not case.inert and time.monotonic() < deadline:
+                    await show(page, case)
                 try:
                     await page.goto("about:blank")
                 except Error:
@@ -338,7 +353,7 @@ async def show_without_protection(listener):
 
         await in_parallel(browser.context, [visit(case) for case in hostile.CASES])
         await asyncio.sleep(1)
-    fired = {case.name for case in hostile.CASES if has_fired(case)}
+    fired = {case.name for case in hostile.CASES if is_told(case)}
     return fired | set(re.findall(r"([\w-]+)\.evil\.test", browser.network))
 
 
