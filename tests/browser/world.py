@@ -44,8 +44,7 @@ def fill(server):
         server.wait_for(id, *statuses)
         server.ids[name] = id
 
-    for number in range(EMAILS):
-        server.send(an_email(number))
+    sent = [server.send(an_email(number)) for number in range(EMAILS)]
     put("delivered", "DELIVERED", to="delivered@posthaste.test", cc=["office@example.com"])
     put("bounced", "BOUNCED", to="bounced+1@posthaste.test")
     put("complained", "COMPLAINED", to="complained+1@posthaste.test")
@@ -59,6 +58,8 @@ def fill(server):
     attachment = {"filename": "relatório.pdf", "contentType": "application/pdf", "content": "JVBERi0="}
     put("attached", "SENT", attachments=[attachment], externalId="ext-1",
         recipient={"externalId": "person-1", "email": "ana.x@example.com"}, to="ana.x@example.com")
+    for id in sent:
+        server.wait_for(id, "SENT")
     problems = "/v1/recipients?problematic=true"
     until("an address is known to fail", lambda: server.must("GET", problems, key=server.key)["data"])
 
