@@ -1,6 +1,7 @@
 """A small world to look at: mail in every state, and a person at a browser who notices what is wrong."""
 
 import look
+from playwright.sync_api import Error
 from stage import OUTPUT, PATIENCE_SECS, until
 
 TOKEN = "a-token-of-thirty-two-characters"
@@ -108,13 +109,22 @@ class Person:
             for size in (WIDE, NARROW):
                 page.set_viewport_size(size)
                 form = f"{scheme}-{size['width']}"
-                page.screenshot(path=OUTPUT / f"{name}-{form}.png", full_page=True)
+                until("there is a picture", lambda: self.take_picture(OUTPUT / f"{name}-{form}.png"))
                 complaints += [f"{name} {form}: {complaint}" for complaint in look.everything(page)]
         page.emulate_media(color_scheme="light")
         complaints += [f"{name} narrow: {complaint}" for complaint in look.focus(page)]
         page.set_viewport_size(WIDE)
         complaints += [f"{name} wide: {complaint}" for complaint in look.focus(page)]
         self.faults += complaints
+
+    def take_picture(self, path):
+        try:
+            return self.page.screenshot(path=path, full_page=True)
+        except Error as error:
+            # Chromium gives up when the process that draws stands still.
+            if "Unable to capture screenshot" not in error.message:
+                raise
+            return None
 
     def leave(self):
         self.context.close()
