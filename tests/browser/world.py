@@ -121,7 +121,7 @@ class Person:
         try:
             return self.page.screenshot(path=path, full_page=True)
         except Error as error:
-            # Chromium gives up when the process that draws stands still.
+            # Chromium gives up when one of its processes stands still.
             if "Unable to capture screenshot" not in error.message:
                 raise
             return None
