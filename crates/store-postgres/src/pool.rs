@@ -82,7 +82,10 @@ mod tests {
     use std::io::Write;
     use std::sync::{Mutex, PoisonError};
 
+    use futures_util::FutureExt as _;
     use sqlx::Executor as _;
+    use sqlx::pool::PoolConnection;
+    use sqlx::{Postgres, Row as _};
 
     use super::*;
     use crate::support::Database;
@@ -116,15 +119,40 @@ mod tests {
         let _guard = tracing::subscriber::set_default(subscriber);
 
         let database = Database::new().await;
-        let config = PostgresConfig::parse(&database.url_with("sslmode=disable")).expect("a good URL");
-        let pool = pool(&config, &Arc::new(Trust::default()));
+        let pool = pool_of(&database);
         let mut connection = pool.acquire().await.expect("a connection");
         connection.execute("SET client_min_messages = notice").await.expect("set");
+        comes_back(&pool, connection).await;
+        pool.close().await;
+        assert_eq!(remarks.text(), "");
+    }
+
+    /// The server has begun it, and whoever asked for it is gone before the answer: sqlx does not know of it.
+    #[tokio::test]
+    async fn a_beginning_nobody_waited_for_is_taken_back() {
+        let database = Database::new().await;
+        let pool = pool_of(&database);
+        let mut connection = pool.acquire().await.expect("a connection");
+        let asked = connection.fetch_one("SELECT pg_backend_pid()").await.expect("asked");
+        // One that was answered at once is known to sqlx.
+        while connection.begin().now_or_never().is_some() {}
+        comes_back(&pool, connection).await;
+        let state =
+            sqlx::query("SELECT state FROM pg_stat_activity WHERE pid = $1").bind(asked.get::<i32, _>(0));
+        let seen = state.fetch_one(&mut database.admin().await).await.expect("asked");
+        assert_eq!(seen.get::<&str, _>(0), "idle");
+        pool.close().await;
+    }
+
+    fn pool_of(database: &Database) -> PgPool {
+        let config = PostgresConfig::parse(&database.url_with("sslmode=disable")).expect("a good URL");
+        pool(&config, &Arc::new(Trust::default()))
+    }
+
+    async fn comes_back(pool: &PgPool, connection: PoolConnection<Postgres>) {
         drop(connection);
         while pool.num_idle() == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        pool.close().await;
-        assert_eq!(remarks.text(), "");
     }
 }
