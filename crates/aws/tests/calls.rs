@@ -122,7 +122,7 @@ async fn silence_once_the_request_is_out() {
     let server = Server::start(|_| Answer::Silence).await;
     let client = client(config(), &[("AWS_ENDPOINT_URL", &server.url())]);
     let calling = tokio::spawn(async move { list_tables(&client).await });
-    server.is_asked().await;
+    server.until_asked().await;
     // Nothing else can happen now, so that the clock runs on to the moment at which it gives up.
     tokio::time::pause();
     let failure = calling.await.expect("no panic").expect_err("silence");

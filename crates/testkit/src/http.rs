@@ -110,7 +110,7 @@ impl Server {
     }
 
     /// Waits until a request was read.
-    pub async fn is_asked(&self) {
+    pub async fn until_asked(&self) {
         let asked = async {
             while self.requests().is_empty() {
                 tokio::time::sleep(LOOK_EVERY).await;

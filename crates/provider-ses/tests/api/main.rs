@@ -206,7 +206,7 @@ async fn silence_leaves_it_open() {
     let server = Server::start(|_| Answer::Silence).await;
     let ses = provider(config(&server.url()));
     let sending = tokio::spawn(async move { ses.send(&outgoing()).await });
-    server.is_asked().await;
+    server.until_asked().await;
     // Nothing else can happen now, so that the clock runs on to the moment at which it gives up.
     tokio::time::pause();
     let error = sending.await.expect("no panic").expect_err("no answer");

@@ -22,6 +22,7 @@ pub mod late;
 pub mod leases;
 pub mod limits;
 pub mod lookup;
+pub mod lost_connections;
 pub mod providers;
 pub mod recipients;
 pub mod retention;
