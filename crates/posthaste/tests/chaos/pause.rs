@@ -112,11 +112,8 @@ async fn late_results_of_a_run(engine: Engine, rounds: usize) -> usize {
     let verdict = Verdict::of(&evidence);
     println!("{engine:?} {verdict} late_results={}", verdict.late_results);
     let fails = verdict.breaks_promises() || !is_drained;
-    if fails {
-        verdict.print_complaints();
-    }
     rig.tear_down(fails).await;
-    assert!(!fails, "a promise was broken; see above. {verdict}");
+    assert!(!fails, "a promise was broken: {}", verdict.in_full());
     verdict.late_results
 }
 

@@ -16,6 +16,7 @@ pub const TERMINATION_MAX: Duration = Duration::from_secs(60);
 /// A process that was killed is gone at once; this is for a machine under load.
 const DEATH_MAX: Duration = Duration::from_secs(10);
 const SINK_START_MAX: Duration = Duration::from_secs(30);
+const START_MAX: Duration = Duration::from_secs(30);
 /// Below the range from which the kernel takes ports for outgoing connections. A client that knocks on a port of
 /// that range while nobody listens can be given the very same port and end up talking to itself.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
@@ -177,18 +178,28 @@ impl Server {
 
     /// Asks the server to end and waits as long as it may take.
     pub async fn terminate(&mut self) -> ExitStatus {
-        self.assert_runs();
+        self.await_ears().await;
         signal(&self.child, "TERM").await;
         self.ended().await
     }
 
     /// Asks twice, which means at once.
     pub async fn terminate_twice(&mut self, pause: Duration) -> ExitStatus {
-        self.assert_runs();
+        self.await_ears().await;
         signal(&self.child, "TERM").await;
         tokio::time::sleep(pause).await;
         signal(&self.child, "TERM").await;
         self.ended().await
+    }
+
+    /// A process that was started a moment ago may not listen for SIGTERM yet, and would die of it.
+    async fn await_ears(&mut self) {
+        let deadline = Instant::now() + START_MAX;
+        while !listens_for_sigterm(self.id()) {
+            self.assert_runs();
+            assert!(Instant::now() < deadline, "a server listens for signals within {START_MAX:?}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     /// The process's id.
@@ -224,6 +235,15 @@ fn stands_still(process: u32) -> bool {
         state.is_ok_and(|text| text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't'])))
     };
     threads.into_iter().all(is_stopped)
+}
+
+/// The kernel keeps the signals that a process handles itself as a mask in hexadecimal.
+fn listens_for_sigterm(process: u32) -> bool {
+    const SIGTERM: u32 = 15;
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & (1 << (SIGTERM - 1)) != 0)
 }
 
 /// Sends a signal to a process that we started.

@@ -201,11 +201,10 @@ impl Verdict {
             || !self.complaints.is_empty()
     }
 
-    pub fn print_complaints(&self) {
-        for complaint in self.complaints.iter().take(COMPLAINTS_SHOWN) {
-            println!("  {complaint}");
-        }
-        println!("  {} complaints in all", self.complaints.len());
+    /// The verdict and its reasons, for whoever sees no more of a run than how it failed.
+    pub fn in_full(&self) -> String {
+        let shown = self.complaints.iter().take(COMPLAINTS_SHOWN).map(|complaint| format!("\n  {complaint}"));
+        format!("{self}{}\n  {} complaints in all", shown.collect::<String>(), self.complaints.len())
     }
 }
 
