@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::attempt::LostLease;
 use model::{Address, EmailId, EventKind, Failure, Guard, Status, Timestamp, Verdict, WorkerId};
@@ -28,7 +29,8 @@ use crate::late::{find_repeated, keep_late};
 use crate::row::{self, History, at, clean, signed, trouble};
 use crate::wake::Wake;
 
-const SIZE: GroupSize = GroupSize { abreast: 1, lanes: 2, group_max: 256, waiting_max: 8_192 };
+const SIZE: GroupSize =
+    GroupSize { abreast: 1, lanes: 2, group_max: 256, waiting_max: 8_192, pace: Duration::ZERO };
 
 /// `IS TRUE` keeps the planner from making a loop of what is a look into a hash table.
 const BEGIN: &str = "WITH start AS (
