@@ -36,6 +36,9 @@ use server::{Server, Usage};
 /// How often the progress of sending is looked at, and how long it may stand still.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 const STANDSTILL_MAX: Duration = Duration::from_secs(60);
+/// How long half of the load is kept up, unless that takes more than three times the emails: in a few seconds one sync of a
+/// busy disk decides about the slowest hundredth.
+const HALF_LOAD_SECS: f64 = 30.0;
 /// Emails sent one at a time to an idle system.
 const IDLE_EMAILS: u64 = 20;
 const IDLE_PAUSE: Duration = Duration::from_millis(200);
@@ -214,7 +217,7 @@ async fn half_load(
     let bench = Bench::prepare(args, url).await?;
     let sent_before = bench.sent().await?;
     let fleet = Fleet::start(&bench, bench.roles()).await?;
-    let count = (args.emails / 2).max(1);
+    let count = ((rate * HALF_LOAD_SECS) as u64).clamp(1, args.emails.saturating_mul(3).max(1));
     // The first second of a process is its start: connections are made and statements are planned.
     let first = (rate as u64).clamp(1, count);
     bench.post(args, &fleet, first, Some(rate)).await?;
