@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 use model::attempt::LostLease;
 use model::{Address, EmailId, Event, Failure, Guard, Status, Timestamp, Verdict, WorkerId};
@@ -23,8 +22,7 @@ use crate::tallies::{Notes, Subject};
 use crate::{MysqlStore, outbox};
 
 /// As many wait as workers can have in hand.
-const SIZE: GroupSize =
-    GroupSize { abreast: 1, lanes: 2, group_max: 256, waiting_max: 16_384, pace: Duration::ZERO };
+const SIZE: GroupSize = GroupSize { abreast: 1, lanes: 2, group_max: 256, waiting_max: 16_384 };
 
 pub fn group_of_begins(thread: &HotThread, lanes: Lanes) -> Group<AttemptStart, Begun> {
     let lanes = Arc::new(lanes);

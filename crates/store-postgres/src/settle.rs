@@ -4,7 +4,6 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use model::attempt::LostLease;
 use model::{Address, EmailId, EventKind, Failure, Guard, Status, Timestamp, Verdict, WorkerId};
@@ -29,8 +28,7 @@ use crate::late::{find_repeated, keep_late};
 use crate::row::{self, History, at, clean, signed, trouble};
 use crate::wake::Wake;
 
-const SIZE: GroupSize =
-    GroupSize { abreast: 1, lanes: 2, group_max: 256, waiting_max: 8_192, pace: Duration::ZERO };
+const SIZE: GroupSize = GroupSize { abreast: 1, lanes: 2, group_max: 256, waiting_max: 8_192 };
 
 /// `IS TRUE` keeps the planner from making a loop of what is a look into a hash table.
 const BEGIN: &str = "WITH start AS (

@@ -1,7 +1,6 @@
 //! Group commit for stores that speak to a server: what is waiting when a lane is free is done together, in one
 //! transaction, and answered after its commit. So a hundred concurrent callers share a few statements and one sync.
-//! A lone caller is served at once; who comes while a group is under way waits for its end, but no longer than `LONG`, and
-//! for its turn where groups follow each other at a pace.
+//! A lone caller is served at once; who comes while a group is under way waits for its end, but no longer than `LONG`.
 //!
 //! Lanes are tasks of their own: a caller that stops waiting cancels nothing half-way.
 
@@ -10,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::timeout;
 
 use crate::StoreError;
 use crate::task::Boxed;
@@ -31,9 +30,6 @@ pub struct GroupSize {
     pub group_max: usize,
     /// How many may wait; past this the store says that it is busy.
     pub waiting_max: usize,
-    /// How long after the beginning of a group that several callers shared the next one begins at the earliest: where
-    /// callers are many, fewer and larger groups leave the server and the disk more room.
-    pub pace: Duration,
 }
 
 /// Questions of one kind, answered together.
@@ -59,10 +55,9 @@ impl<Q: Send + 'static, A: Send + 'static> Group<Q, A> {
     ) -> Self {
         let (waiting, questions) = mpsc::channel(size.waiting_max);
         let line = Arc::new(Line {
-            head: AsyncMutex::new(Head { questions, not_before: None }),
+            questions: AsyncMutex::new(questions),
             turns: Arc::new(Semaphore::new(size.abreast)),
             group_max: size.group_max,
-            pace: size.pace,
         });
         let work = Arc::new(work);
         let lanes = (0..size.lanes)
@@ -108,17 +103,9 @@ fn closed() -> StoreError {
 
 /// Those who wait, and the lanes that serve them.
 struct Line<Q, A> {
-    head: AsyncMutex<Head<Q, A>>,
+    questions: AsyncMutex<mpsc::Receiver<Asked<Q, A>>>,
     turns: Arc<Semaphore>,
     group_max: usize,
-    pace: Duration,
-}
-
-/// Where the next group is made.
-struct Head<Q, A> {
-    questions: mpsc::Receiver<Asked<Q, A>>,
-    /// The last group was shared, so the next one takes its time.
-    not_before: Option<Instant>,
 }
 
 impl<Q, A> Line<Q, A> {
@@ -126,8 +113,8 @@ impl<Q, A> Line<Q, A> {
     /// when nobody can ask any more.
     async fn next_group(&self) -> Option<(Vec<Asked<Q, A>>, Option<OwnedSemaphorePermit>)> {
         // The lane that holds this lock is the next one to be served; the others are at work or stand in line behind it.
-        let mut head = self.head.lock().await;
-        let mut group = vec![head.questions.recv().await?];
+        let mut questions = self.questions.lock().await;
+        let mut group = vec![questions.recv().await?];
         let turn = match Arc::clone(&self.turns).try_acquire_owned() {
             // A lane on the thread of those who ask is woken by the first, before the others of the same moment could
             // ask: they come along.
@@ -137,16 +124,10 @@ impl<Q, A> Line<Q, A> {
             }
             Err(_) => timeout(LONG, Arc::clone(&self.turns).acquire_owned()).await.ok().and_then(Result::ok),
         };
-        if let Some(not_before) = head.not_before.take() {
-            sleep_until(not_before).await;
-        }
         while group.len() < self.group_max
-            && let Ok(asked) = head.questions.try_recv()
+            && let Ok(asked) = questions.try_recv()
         {
             group.push(asked);
-        }
-        if group.len() > 1 && !self.pace.is_zero() {
-            head.not_before = Some(Instant::now() + self.pace);
         }
         Some((group, turn))
     }
@@ -170,8 +151,7 @@ async fn answer<Q: Send + 'static, A: Send + 'static>(
 mod tests {
     use super::*;
 
-    const SIZE: GroupSize =
-        GroupSize { abreast: 1, lanes: 1, group_max: 4, waiting_max: 8, pace: Duration::ZERO };
+    const SIZE: GroupSize = GroupSize { abreast: 1, lanes: 1, group_max: 4, waiting_max: 8 };
 
     fn doubling() -> Group<u32, (u32, usize)> {
         Group::start(SIZE, &HotThread::of_caller(), |questions| {
@@ -261,36 +241,6 @@ mod tests {
         };
         let together = tokio::join!(group.ask(1), later(4), later(6), later(8));
         assert_eq!(together, (Ok(1), Ok(3), Ok(3), Ok(3)));
-    }
-
-    /// Two share a group, so that the third is held up for a moment, and shares one with the fourth; the last comes alone,
-    /// and long after.
-    #[tokio::test(start_paused = true)]
-    async fn where_callers_are_many_groups_follow_each_other_at_a_pace() {
-        let pace = Duration::from_millis(10);
-        let group =
-            Group::start(GroupSize { pace, ..SIZE }, &HotThread::of_caller(), |questions: Vec<u32>| {
-                let together = questions.len();
-                Box::pin(async move { questions.into_iter().map(|_| Ok(together)).collect() })
-            });
-        let begun = Instant::now();
-        let asked_after = |millis| {
-            let group = &group;
-            async move {
-                tokio::time::sleep(Duration::from_millis(millis)).await;
-                (group.ask(1).await, begun.elapsed().as_millis())
-            }
-        };
-        let answers = tokio::join!(
-            asked_after(0),
-            asked_after(0),
-            asked_after(2),
-            asked_after(7),
-            asked_after(30),
-            asked_after(31)
-        );
-        let expected = ((Ok(2), 0), (Ok(2), 0), (Ok(2), 10), (Ok(2), 10), (Ok(1), 30), (Ok(1), 31));
-        assert_eq!(answers, expected);
     }
 
     #[tokio::test]
