@@ -69,7 +69,9 @@ const FIND: &str =
 /// The limits stand in the order of the rows: no more rows are locked than looked at, since each is fetched only when
 /// it is its turn. Those beyond the share or the size stay as they are. What was locked by others is passed over.
 /// The emails are named to the outbox as an array as well: the server cannot know how few they are, and where its
-/// statistics say that hardly any email waits, it would walk through the whole outbox for those that do.
+/// statistics say that hardly any email waits, it would walk through the whole outbox for those that do. By that array
+/// alone: `IS TRUE` keeps the planner from looking for them one by one, where an index that merely ends with the id looks
+/// as good to it as the primary key (it did in a database of 112 to 151 emails) and is walked along for each of them.
 /// Of a company's routes the one goes first where an email of that priority has been due longest: no route starves.
 macro_rules! take_statement {
     () => {
@@ -120,7 +122,7 @@ macro_rules! take_statement {
                  attempts = o.attempts + 1, unfinished_starts = o.unfinished_starts + 1, at_provider = false,
                  updated_at = $6
              FROM chosen
-             WHERE o.id = ANY (ARRAY(SELECT email_id FROM chosen)) AND o.id = chosen.email_id
+             WHERE o.id = ANY (ARRAY(SELECT email_id FROM chosen)) AND (o.id = chosen.email_id) IS TRUE
                AND o.status IN ('ENQUEUED', 'RETRY_SCHEDULED')
              RETURNING chosen.turn, chosen.place, chosen.retrying, {columns}
          ), leased AS (
@@ -131,7 +133,8 @@ macro_rules! take_statement {
              UPDATE email_outbox o
              SET status = 'EXPIRED', trouble = 'EXPIRED', version = o.version + 1, updated_at = $6, dead_at = NULL
              FROM (SELECT email_id, retrying FROM looked_at WHERE is_over ORDER BY email_id) AS looked_at
-             WHERE o.id = ANY (ARRAY(SELECT email_id FROM looked_at WHERE is_over)) AND o.id = looked_at.email_id
+             WHERE o.id = ANY (ARRAY(SELECT email_id FROM looked_at WHERE is_over))
+               AND (o.id = looked_at.email_id) IS TRUE
                AND o.status IN ('ENQUEUED', 'RETRY_SCHEDULED')
              RETURNING o.id, looked_at.retrying
          ), removed AS (
