@@ -2,6 +2,7 @@
 //! Requests are decided upon one after the other, as if they had come so.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::{Event, EventKind, NewEmail, RecipientId, Status, Timestamp};
 use sqlx::{MySql, MySqlConnection, QueryBuilder};
@@ -17,7 +18,8 @@ use crate::people::People;
 use crate::row::{self, at, portion_size, portions, until};
 
 /// As many callers wait as a few seconds' work.
-const SIZE: GroupSize = GroupSize { abreast: 1, lanes: 3, group_max: 256, waiting_max: 8_192 };
+const SIZE: GroupSize =
+    GroupSize { abreast: 1, lanes: 3, group_max: 256, waiting_max: 8_192, gather: Duration::ZERO };
 
 /// What one transaction holds at most: a request may bring a thousand emails, or one of many megabytes.
 const EMAILS_MAX: usize = 2_000;

@@ -4,6 +4,7 @@
 //! once, and of those who prune its email, each waits at the same place.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use model::{Address, CompanyId, EmailId, Report, Status, Timestamp};
@@ -26,7 +27,8 @@ use crate::{MysqlStore, alerts, outbox, suppressions};
 
 /// A report each, since what follows from it is its own; a few at once share the server's syncs to disk. Providers send
 /// again what waits too long.
-const SIZE: GroupSize = GroupSize { abreast: 4, lanes: 4, group_max: 1, waiting_max: 8_192 };
+const SIZE: GroupSize =
+    GroupSize { abreast: 4, lanes: 4, group_max: 1, waiting_max: 8_192, gather: Duration::ZERO };
 
 /// How many ids are looked for with one statement.
 const IDS_MAX: usize = 256;

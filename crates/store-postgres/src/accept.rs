@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::{NewEmail, Status};
 use sqlx::{PgConnection, Row as _};
@@ -27,6 +28,7 @@ const SIZE: GroupSize = GroupSize {
     // More gains nothing and makes the first wait for the last.
     group_max: 256,
     waiting_max: 8_192,
+    gather: Duration::ZERO,
 };
 /// One statement inserts up to so many emails, and so much content: the driver, the network and the server each hold
 /// it in memory.

@@ -3,6 +3,8 @@
 //! A transaction locks the report, then the email (as everybody does: see `outbox`), then what is kept by address in the
 //! order of the addresses, then alerts, and the counts last.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use model::{Address, CompanyId, EmailId, Report, Status, Timestamp};
 use sqlx::postgres::PgRow;
@@ -27,7 +29,8 @@ use crate::{alerts, suppressions};
 
 /// A report each, since what follows from it is its own; a few at once share the server's syncs to disk. Providers send
 /// again what waits too long.
-const SIZE: GroupSize = GroupSize { abreast: 4, lanes: 4, group_max: 1, waiting_max: 8_192 };
+const SIZE: GroupSize =
+    GroupSize { abreast: 4, lanes: 4, group_max: 1, waiting_max: 8_192, gather: Duration::ZERO };
 
 /// Longer ones are no provider's, and would not fit into an index.
 pub const MESSAGE_ID_BYTES_MAX: usize = 1_000;

@@ -1,6 +1,7 @@
 //! Group commit for stores that speak to a server: what is waiting when a lane is free is done together, in one
 //! transaction, and answered after its commit. So a hundred concurrent callers share a few statements and one sync.
-//! A lone caller is served at once; who comes while a group is under way waits for its end, but no longer than `LONG`.
+//! A lone caller is served at once; who comes while a group is under way waits for its end, but no longer than `LONG`. Where
+//! callers come in flocks and none of them is in a hurry, the first waits a moment for the others (`gather`).
 //!
 //! Lanes are tasks of their own: a caller that stops waiting cancels nothing half-way.
 
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::StoreError;
 use crate::task::Boxed;
@@ -30,6 +31,9 @@ pub struct GroupSize {
     pub group_max: usize,
     /// How many may wait; past this the store says that it is busy.
     pub waiting_max: usize,
+    /// How long a group waits for others to join, if the last one was shared: those of one flock come within a moment of
+    /// each other, from other threads, and would otherwise make two or three groups. Zero where somebody waits.
+    pub gather: Duration,
 }
 
 /// Questions of one kind, answered together.
@@ -55,9 +59,10 @@ impl<Q: Send + 'static, A: Send + 'static> Group<Q, A> {
     ) -> Self {
         let (waiting, questions) = mpsc::channel(size.waiting_max);
         let line = Arc::new(Line {
-            questions: AsyncMutex::new(questions),
+            head: AsyncMutex::new(Head { questions, was_shared: false }),
             turns: Arc::new(Semaphore::new(size.abreast)),
             group_max: size.group_max,
+            gather: size.gather,
         });
         let work = Arc::new(work);
         let lanes = (0..size.lanes)
@@ -103,9 +108,17 @@ fn closed() -> StoreError {
 
 /// Those who wait, and the lanes that serve them.
 struct Line<Q, A> {
-    questions: AsyncMutex<mpsc::Receiver<Asked<Q, A>>>,
+    head: AsyncMutex<Head<Q, A>>,
     turns: Arc<Semaphore>,
     group_max: usize,
+    gather: Duration,
+}
+
+/// Where the next group is made.
+struct Head<Q, A> {
+    questions: mpsc::Receiver<Asked<Q, A>>,
+    /// The last group had several callers.
+    was_shared: bool,
 }
 
 impl<Q, A> Line<Q, A> {
@@ -113,22 +126,26 @@ impl<Q, A> Line<Q, A> {
     /// when nobody can ask any more.
     async fn next_group(&self) -> Option<(Vec<Asked<Q, A>>, Option<OwnedSemaphorePermit>)> {
         // The lane that holds this lock is the next one to be served; the others are at work or stand in line behind it.
-        let mut questions = self.questions.lock().await;
-        let mut group = vec![questions.recv().await?];
+        let mut head = self.head.lock().await;
+        let mut group = vec![head.questions.recv().await?];
         let turn = match Arc::clone(&self.turns).try_acquire_owned() {
             // A lane on the thread of those who ask is woken by the first, before the others of the same moment could
             // ask: they come along.
             Ok(turn) => {
                 tokio::task::yield_now().await;
+                if head.was_shared && !self.gather.is_zero() {
+                    sleep(self.gather).await;
+                }
                 Some(turn)
             }
             Err(_) => timeout(LONG, Arc::clone(&self.turns).acquire_owned()).await.ok().and_then(Result::ok),
         };
         while group.len() < self.group_max
-            && let Ok(asked) = questions.try_recv()
+            && let Ok(asked) = head.questions.try_recv()
         {
             group.push(asked);
         }
+        head.was_shared = group.len() > 1;
         Some((group, turn))
     }
 }
@@ -151,7 +168,8 @@ async fn answer<Q: Send + 'static, A: Send + 'static>(
 mod tests {
     use super::*;
 
-    const SIZE: GroupSize = GroupSize { abreast: 1, lanes: 1, group_max: 4, waiting_max: 8 };
+    const SIZE: GroupSize =
+        GroupSize { abreast: 1, lanes: 1, group_max: 4, waiting_max: 8, gather: Duration::ZERO };
 
     fn doubling() -> Group<u32, (u32, usize)> {
         Group::start(SIZE, &HotThread::of_caller(), |questions| {
@@ -241,6 +259,36 @@ mod tests {
         };
         let together = tokio::join!(group.ask(1), later(4), later(6), later(8));
         assert_eq!(together, (Ok(1), Ok(3), Ok(3), Ok(3)));
+    }
+
+    /// Two share a group, so the third waits for the fourth; the fifth, alone when its wait is over, is followed by a sixth
+    /// that is served at once.
+    #[tokio::test(start_paused = true)]
+    async fn those_of_a_flock_wait_for_each_other_and_a_lone_caller_does_not() {
+        let gather = Duration::from_millis(10);
+        let group =
+            Group::start(GroupSize { gather, ..SIZE }, &HotThread::of_caller(), |questions: Vec<u32>| {
+                let together = questions.len();
+                Box::pin(async move { questions.into_iter().map(|_| Ok(together)).collect() })
+            });
+        let begun = tokio::time::Instant::now();
+        let asked_after = |millis| {
+            let group = &group;
+            async move {
+                sleep(Duration::from_millis(millis)).await;
+                (group.ask(1).await, begun.elapsed().as_millis())
+            }
+        };
+        let answers = tokio::join!(
+            asked_after(0),
+            asked_after(0),
+            asked_after(20),
+            asked_after(27),
+            asked_after(50),
+            asked_after(80)
+        );
+        let expected = ((Ok(2), 0), (Ok(2), 0), (Ok(2), 30), (Ok(2), 30), (Ok(1), 60), (Ok(1), 80));
+        assert_eq!(answers, expected);
     }
 
     #[tokio::test]
