@@ -1,5 +1,7 @@
 """What has to hold on every page, looked at in the page itself. Each look gives a list of complaints in words."""
 
+import time
+
 from stage import until
 
 # Text on its ground, by WCAG 2: 4.5, or 3 where it is large. Colours are asked of a canvas, which understands them all.
@@ -127,13 +129,15 @@ FOCUS = """() => {
   const box = element.getBoundingClientRect();
   const hasOutline = style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 1;
   const isSeen = box.width > 0 && box.height > 0 && box.bottom > 0 && box.top < innerHeight;
+  const place = `${Math.round(box.top)} to ${Math.round(box.bottom)} of ${innerHeight}`;
   return {
-    name: element.outerHTML.slice(0, 100),
+    name: `${element.outerHTML.slice(0, 100)}, ${place}, ${hasOutline ? 'outlined' : 'without outline'}`,
     visible: element.tagName === 'IFRAME' || (isSeen && (hasOutline || style.boxShadow !== 'none')),
   };
 }"""
 
 TABS_MAX = 40
+SETTLE_SECS = 5
 
 
 def focus(page):
@@ -142,7 +146,7 @@ def focus(page):
         page.keyboard.press("Tab")
         return page.evaluate(FOCUS)
 
-    complaints, outside = [], 0
+    outside = 0
     page.evaluate("() => { document.activeElement.blur(); scrollTo(0, 0); }")
     for _ in range(TABS_MAX):
         seen = step()
@@ -154,8 +158,21 @@ def focus(page):
                 break
             seen = until("Tab leads somewhere", step)
         if not seen["visible"]:
-            complaints.append(f"focus is not to be seen: {seen['name']}")
-    return complaints
+            # A page that grows at this moment is in its place with the next frame.
+            seen = settled(page)
+        if not seen["visible"]:
+            return [f"focus is not to be seen: {seen['name']}"]
+    return []
+
+
+def settled(page):
+    """What has the focus, when one sees it or when there is no more to wait for."""
+    deadline = time.monotonic() + SETTLE_SECS
+    while True:
+        seen = page.evaluate(FOCUS)
+        if (seen and seen["visible"]) or time.monotonic() > deadline:
+            return seen or {"name": "nothing any more", "visible": False}
+        time.sleep(0.05)
 
 
 def everything(page):

@@ -4,7 +4,7 @@ import re
 
 from playwright.sync_api import expect
 from stage import until
-from world import COMPANY, TOKEN, WIDE, an_email
+from world import COMPANY, NARROW, TOKEN, WIDE, an_email
 
 HERE = f"/ui/c/{COMPANY}"
 
@@ -161,6 +161,7 @@ def test_email_sent_again_as_a_copy(server, person):
     copy = page.locator("dd .copyable code").first.inner_text()
     assert copy != server.ids["attached"], "the copy is an email of its own"
     server.wait_for(copy, "SENT")
+    page.wait_for_selector(".timeline li:has-text('SENT_ATTEMPT')")
     assert page.locator(f"main a[href*='{server.ids['attached']}']").count() >= 1, "it leads back to where it came from"
     person.look_around("email-copy")
     page.locator("summary:has-text('Release')").click()
@@ -253,6 +254,21 @@ def test_live(person):
         # With the stream open: a server that waits for it would not end in time.
         server.stop()
     page.wait_for_selector("[data-live-switch][data-state=reconnecting]")
+
+
+def test_live_moves_nothing_under_the_focus(server, person):
+    id = server.send(an_email(1, delay=36_000_000))
+    page = person.open(server, f"{HERE}/emails/{id}")
+    page.set_viewport_size(NARROW)
+    page.wait_for_selector("[data-live-switch][data-state=live]")
+    page.focus("nav.tabs a")
+    place = "() => { const box = document.activeElement.getBoundingClientRect(); return box.top + box.height / 2; }"
+    size = "() => document.scrollingElement.scrollHeight"
+    before, high = page.evaluate(place), page.evaluate(size)
+    server.must("POST", f"/v1/emails/{id}/cancel", key=server.key)
+    page.wait_for_selector(".timeline li:has-text('CANCELLED')")
+    assert page.evaluate(size) != high, "the page above it has changed"
+    assert abs(page.evaluate(place) - before) < 2, "what has the focus is where it was"
 
 
 def test_dead_letters(server, person):

@@ -67,6 +67,15 @@
     setTimeout(() => line.classList.remove('fresh'), 2500);
   };
 
+  // What somebody has the focus on stays where they look, however much the page above it grows.
+  const inPlace = (change) => {
+    const held = document.activeElement;
+    const top = held.getBoundingClientRect().top;
+    change();
+    if (held === document.body || held !== document.activeElement || top < 0 || top > innerHeight) return;
+    scrollBy(0, held.getBoundingClientRect().top - top);
+  };
+
   const fetched = async (address) => {
     const response = await fetch(address, { cache: 'no-store', headers: { Accept: 'text/html' } });
     // The session is over: the page itself leads to the login.
@@ -87,10 +96,12 @@
     try {
       const next = await fetched(location.href);
       if (next && began === turn && !isPaused && !isInUse()) {
-        for (const part of document.querySelectorAll('[data-live]')) {
-          const other = next.querySelector(`[data-live="${part.dataset.live}"]`);
-          if (other) morph(part, other);
-        }
+        inPlace(() => {
+          for (const part of document.querySelectorAll('[data-live]')) {
+            const other = next.querySelector(`[data-live="${part.dataset.live}"]`);
+            if (other) morph(part, other);
+          }
+        });
         tell();
       }
     } catch { /* the stream will say when it is back */ }
