@@ -91,10 +91,10 @@ pub fn group(thread: &HotThread, lanes: Lanes, wake: Arc<Wake>) -> Group<Request
             let mut answers = Vec::with_capacity(requests.len());
             for portion in portions(requests) {
                 let is_due: Vec<bool> = portion.iter().map(Request::is_due).collect();
-                let accepted = lanes.answer(portion, |lane, requests| Box::pin(accept(lane, requests))).await;
-                let is_news = |(is_due, accepted): (&bool, &Result<Accepted, StoreError>)| {
-                    *is_due && *accepted == Ok(Accepted::Stored)
-                };
+                let answered = lanes.answer(portion, |lane, requests| Box::pin(accept(lane, requests))).await;
+                let accepted: Vec<Answer> = answered.into_iter().map(Result::flatten).collect();
+                let is_news =
+                    |(is_due, accepted): (&bool, &Answer)| *is_due && *accepted == Ok(Accepted::Stored);
                 if is_due.iter().zip(&accepted).any(is_news) {
                     wake.made_due();
                 }
@@ -123,15 +123,18 @@ fn portions(requests: Vec<Request>) -> Vec<Vec<Request>> {
     portions
 }
 
-async fn accept(lane: &mut Lane, requests: &[Request]) -> Result<Vec<Accepted>, Fault> {
+/// To one request. Those stored with it may have got another.
+type Answer = Result<Accepted, StoreError>;
+
+async fn accept(lane: &mut Lane, requests: &[Request]) -> Result<Vec<Answer>, Fault> {
     let mut entries: Vec<Entry<'_>> = requests.iter().flat_map(Request::entries).collect();
     if must_be_decided(requests) || statements(&entries).len() > 1 {
-        return accept_in_order(lane, requests).await;
+        return Ok(accept_in_order(lane, requests).await?.into_iter().map(Ok).collect());
     }
     let people = People::of(&mut lane.connection, &mut entries).await?;
     if people.are_as_known() && requests.iter().all(|request| request.acceptance.key.is_none()) {
         insert(&mut lane.connection, lane.shard, &entries).await?;
-        return Ok(vec![Accepted::Stored; requests.len()]);
+        return Ok(vec![Ok(Accepted::Stored); requests.len()]);
     }
     accept_with_keys(lane, requests, &entries, &people).await
 }
@@ -152,24 +155,39 @@ async fn accept_with_keys(
     requests: &[Request],
     entries: &[Entry<'_>],
     people: &People,
-) -> Result<Vec<Accepted>, Fault> {
+) -> Result<Vec<Answer>, Fault> {
     let keys = Keys::of(requests.iter().map(|request| &request.acceptance));
     let gained = insert_with_keys(lane, entries, &keys, people).await?;
     let is_lost = |request: &&Request| {
         request.key().is_some_and(|(company, key)| !gained.contains(&(company, key.to_owned())))
     };
     let lost = Keys::of(requests.iter().filter(is_lost).map(|request| &request.acceptance));
-    let taken = if lost.is_empty() { HashMap::new() } else { lost.read(&mut lane.connection).await? };
+    let taken = read_taken(lane, &lost).await;
     let answer = |request: &Request| {
         if !is_lost(&request) {
             return Ok(Accepted::Stored);
         }
-        let known = request.key().and_then(|(company, key)| taken.get(&(company, key.to_owned())));
-        // It was there a moment ago and its time ended between the two statements. The first has stored the others.
-        let gone = || StoreError::InDoubt("an idempotency key ran out just now".into());
-        Ok(known.ok_or_else(gone)?.answer_to(request))
+        let known =
+            request.key().and_then(|(company, key)| taken.as_ref().ok()?.get(&(company, key.to_owned())));
+        match (known, &taken) {
+            (Some(known), _) => Ok(known.answer_to(request)),
+            (None, Err(error)) => Err(error.clone()),
+            // It was there a moment ago and its time ended between the two statements.
+            (None, Ok(_)) => Err(StoreError::InDoubt("an idempotency key ran out just now".into())),
+        }
     };
-    requests.iter().map(answer).collect()
+    Ok(requests.iter().map(answer).collect())
+}
+
+/// The others of the group are stored by now: whatever happens here concerns those alone who did not get their key.
+async fn read_taken(lane: &mut Lane, lost: &Keys<'_>) -> Result<HashMap<(Uuid, String), Taken>, StoreError> {
+    if lost.is_empty() {
+        return Ok(HashMap::new());
+    }
+    lost.read(&mut lane.connection).await.map_err(|fault| {
+        lane.is_doubtful = true;
+        StoreError::InDoubt(format!("what a key stands for is not known: {}", fault.into_store_error()))
+    })
 }
 
 /// What a key stands for.

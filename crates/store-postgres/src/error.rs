@@ -5,6 +5,10 @@ use sqlx::Error;
 use sqlx::error::DatabaseError;
 use store::StoreError;
 
+/// The server ended a connection whose transaction said nothing for longer than it was allowed to, or went on for too
+/// long, as after a pause of this process. It is undone.
+const WAITED_TOO_LONG: [&str; 2] = ["25P03", "25P04"];
+
 /// What stops a piece of work: the database, or the work itself.
 #[derive(Debug)]
 pub enum Fault {
@@ -45,7 +49,7 @@ impl Fault {
             Self::Store(_) | Self::Changed => true,
             Self::Sql(Error::Database(error)) => {
                 let code = code(&**error);
-                !(code.starts_with("57P") || code.starts_with("08"))
+                !(code.starts_with("57P") || code.starts_with("08") || WAITED_TOO_LONG.contains(&&*code))
             }
             Self::Sql(_) => false,
         }
@@ -113,6 +117,7 @@ fn meaning(code: &str, message: &str) -> StoreError {
             StoreError::Unavailable(text)
         }
         code if code.starts_with("57P") || code.starts_with("08") => StoreError::Unavailable(text),
+        code if WAITED_TOO_LONG.contains(&code) => StoreError::Unavailable(text),
         // Not let in, no such database, not allowed, not our tables.
         code if code.starts_with("28") => StoreError::Unusable(text),
         "3D000" | "3F000" | "42501" | "42P01" | "42703" => StoreError::Unusable(text),
@@ -130,13 +135,14 @@ mod tests {
 
     #[test]
     fn every_kind_of_trouble_has_its_meaning() {
-        let cases: [(&str, &str, Kind); 9] = [
+        let cases: [(&str, &str, Kind); 10] = [
             ("disk full", "53100", StoreError::Full),
             ("out of memory", "53200", StoreError::Unavailable),
             ("too many connections", "53300", StoreError::Unavailable),
             ("a standby", "25006", StoreError::Unavailable),
             ("shutting down", "57P01", StoreError::Unavailable),
             ("a failing disk", "58030", StoreError::Unavailable),
+            ("a transaction that paused", "25P03", StoreError::Unavailable),
             ("not let in", "28P01", StoreError::Unusable),
             ("no such database", "3D000", StoreError::Unusable),
             ("a bug of ours", "42601", StoreError::Broken),
