@@ -35,6 +35,8 @@ const SEND_CAP: Duration = SEND_TIMEOUT.saturating_add(Duration::from_secs(1));
 const RESULT_KEPT: Duration = Duration::from_secs(15 * 60);
 /// How long an attempt waits for its turn under the provider's rate before the email is put back.
 const START_WAIT: Duration = Duration::from_secs(5);
+/// How long a turn is good for: a call that comes later takes another, lest those that waited for the store come all at once.
+const START_KEPT: Duration = Duration::from_secs(1);
 const RECORD_PAUSE_MIN: Duration = Duration::from_millis(50);
 const RECORD_PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -133,6 +135,7 @@ async fn try_once(
     let now = bench.gateway.clock.now();
     let rules = treatment.rules((bench.gateway.dice)(), now);
     let played = played_report(bench, &ending, &to);
+    let taken_by = if let Ending::Sent { provider, .. } = &ending { Some(provider.clone()) } else { None };
     let (verdict, concluding) = conclude(flight.facts, ending, &rules);
     events.extend(concluding);
     if let Some(code) = observe::code_of(&verdict) {
@@ -140,6 +143,10 @@ async fn try_once(
     }
     let settlement = Settlement { guard: flight.guard(), by: SettledBy::Worker, verdict, events, now };
     let finished = record(bench, flight, settlement, started).await;
+    // Not before: that it was sent must not wait for a note on the provider's health, which may be long in the writing.
+    if let Some(provider) = taken_by {
+        bench.gates.report(&provider, None).await;
+    }
     if let (Finished::Recorded(Status::Sent), Some((provider, kind))) = (finished, played) {
         play(bench, flight, &provider, kind, attempt).await;
     }
@@ -211,7 +218,19 @@ async fn carry_out(
     let now = gateway.clock.now();
     let content = claim.content.take().expect("an email without content does not pass validation");
     let outgoing = route.outgoing(&claim, content);
+    let asked = Instant::now();
     begin(gateway, flight, &route, now, events).await?;
+    // And again: a store that was long in answering may have used up the email's time, or its turn at the provider.
+    if let Some(ending) = too_late(gateway, &claim) {
+        return Ok(ending);
+    }
+    if asked.elapsed() > START_KEPT {
+        let until = Instant::now() + START_WAIT;
+        if !bench.gates.start(&route.provider, cost, until).await.map_err(Stopped::Store)? {
+            return Ok(Ending::Waits { reason: "provider rate", route: way(gateway, settings, &claim) });
+        }
+    }
+    flight.calls();
     let called = Instant::now();
     let mut call = call_of(&gateway.tracer, &claim, &route.provider);
     let ending = send(&**provider, route.provider.clone(), &outgoing).await;
@@ -221,7 +240,9 @@ async fn carry_out(
     }
     drop(call);
     observe::called(&route.provider, error, called.elapsed());
-    bench.gates.report(&route.provider, error).await;
+    if let Some(error) = error {
+        bench.gates.report(&route.provider, Some(error)).await;
+    }
     Ok(ending)
 }
 
@@ -292,7 +313,7 @@ async fn begin(
     }
     match begun {
         Ok(Begun::Yes(guard)) => {
-            flight.begins(guard);
+            flight.has_begun(guard);
             observe::began();
             Ok(())
         }

@@ -93,14 +93,12 @@ impl Flight {
         matches!(self.progress().stage, Stage::AtProvider)
     }
 
-    /// The provider is called from now on, under this guard.
-    pub fn begins(&self, guard: Guard) {
-        let mut progress = self.progress();
-        progress.guard = guard;
-        progress.stage = Stage::AtProvider;
+    /// The provider is called from now on.
+    pub fn calls(&self) {
+        self.progress().stage = Stage::AtProvider;
     }
 
-    /// The store knows it under this guard by now, and the provider is not called.
+    /// The store knows it under this guard by now, and the provider is not called yet.
     pub fn has_begun(&self, guard: Guard) {
         self.progress().guard = guard;
     }

@@ -1,10 +1,11 @@
 //! Attempts on the real store, stepped by `run_once` on a clock that the test turns.
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use model::email::Wishes;
-use model::{EventKind, NewEmail, OnUnknown, Status};
+use model::{Clock, EventKind, NewEmail, OnUnknown, Status};
 use provider::Taken;
 use store::{Cancelled, SettledBy};
 use testkit::{a_recipient, an_email};
@@ -15,6 +16,7 @@ use crate::testing::{FakeProvider, Stage, refused, taken};
 use crate::worker::run_once;
 
 const DAY: u64 = 24 * 3600;
+const DAY_AND_MORE: Duration = Duration::from_secs(DAY + 1);
 
 /// Lets time pass in steps until no attempt is left or the day is over, working at every step.
 async fn work_through(stage: &Stage, step: Duration) {
@@ -108,6 +110,48 @@ async fn one_that_expires_after_the_claim_is_not_sent_either() {
     assert_eq!(attempt(&stage, claim).await, Finished::Recorded(Status::Expired));
     assert_eq!(stage.kinds(id).await.last(), Some(&EventKind::Expired));
     assert!(stage.provider.handed().is_empty());
+}
+
+/// A clock that leaps to the next day at one of its readings.
+#[derive(Debug)]
+struct Leaping {
+    left: AtomicU32,
+}
+
+impl Leaping {
+    fn is_over(&self) -> bool {
+        self.left.load(Ordering::SeqCst) == 0
+    }
+}
+
+impl Clock for Leaping {
+    fn now(&self) -> Timestamp {
+        let earlier = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if earlier.is_ok_and(|left| left > 1) { testkit::START } else { testkit::START.plus(DAY_AND_MORE) }
+    }
+}
+
+#[tokio::test]
+async fn wherever_the_time_goes_nothing_is_sent_after_its_end() {
+    let mut sent = 0;
+    for readings in 2..20 {
+        let clock = Arc::new(Leaping { left: AtomicU32::new(readings) });
+        let (looked_at, is_late) = (clock.clone(), Arc::new(AtomicBool::new(false)));
+        let late = is_late.clone();
+        let behaviour = move |_| {
+            late.store(looked_at.is_over(), Ordering::SeqCst);
+            std::future::ready(taken()).boxed()
+        };
+        let mut stage = Stage::with(FakeProvider::new(behaviour)).await;
+        stage.accept_one().await;
+        let claim = stage.claim_and_vanish().await;
+        stage.gateway.clock = clock;
+        let finished = attempt(&stage, claim).await;
+        assert!(!is_late.load(Ordering::SeqCst), "reading {readings} said that its time was over");
+        sent += u32::from(finished == Finished::Recorded(Status::Sent));
+        assert_eq!(stage.provider.handed().is_empty(), finished == Finished::Recorded(Status::Expired));
+    }
+    assert!((1..18).contains(&sent), "some in time and some not: {sent}");
 }
 
 #[tokio::test]
