@@ -94,14 +94,17 @@ impl Status {
             // order reports come, they end in the same status.
             (Enqueued | Processing | RetryScheduled, ReportSent) => Ok(Sent),
             (Enqueued | Processing | RetryScheduled | Sent, ReportFailed) => Ok(Failed),
-            (Enqueued | Processing | RetryScheduled | Sent | Failed | Expired, ReportDelivered) => {
-                Ok(Delivered)
-            }
-            (Enqueued | Processing | RetryScheduled | Sent | Failed | Expired | Delivered, ReportBounced) => {
-                Ok(Bounced)
-            }
             (
-                Enqueued | Processing | RetryScheduled | Sent | Failed | Expired | Delivered | Bounced,
+                Enqueued | Processing | RetryScheduled | Sent | Failed | Expired | Cancelled,
+                ReportDelivered,
+            ) => Ok(Delivered),
+            (
+                Enqueued | Processing | RetryScheduled | Sent | Failed | Expired | Cancelled | Delivered,
+                ReportBounced,
+            ) => Ok(Bounced),
+            (
+                Enqueued | Processing | RetryScheduled | Sent | Failed | Expired | Cancelled | Delivered
+                | Bounced,
                 ReportComplained,
             ) => Ok(Complained),
             (from, step) => Err(IllegalMove { from, step }),
@@ -212,7 +215,7 @@ COMPLAINED:
 FAILED: Replay>ENQUEUED ReportDelivered>DELIVERED ReportBounced>BOUNCED ReportComplained>COMPLAINED
 INVALID: 
 EXPIRED: ReportDelivered>DELIVERED ReportBounced>BOUNCED ReportComplained>COMPLAINED
-CANCELLED: 
+CANCELLED: ReportDelivered>DELIVERED ReportBounced>BOUNCED ReportComplained>COMPLAINED
 ";
         assert_eq!(table, expected);
     }
