@@ -102,7 +102,7 @@ impl Route {
             id: claim.id(),
             company: claim.company,
             attempt: claim.attempt,
-            series: series(claim),
+            series: claim.series,
             created_at: claim.created_at,
             from: self.from.clone(),
             envelope: self.redirected(claim.envelope.clone()),
@@ -117,11 +117,6 @@ impl Route {
             None => envelope,
         }
     }
-}
-
-/// A replay begins a new series, unless an earlier attempt may have got through: then the provider has to know it again.
-fn series(claim: &Claim) -> u32 {
-    if claim.outcome_unknown { 0 } else { claim.attempt.saturating_sub(claim.attempt_in_series) }
 }
 
 /// Must this email stay in the capture mailbox?

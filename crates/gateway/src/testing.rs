@@ -107,6 +107,7 @@ pub fn a_claim(company: CompanyId) -> Claim {
         mode: email.mode,
         attempt: 1,
         attempt_in_series: 1,
+        series: 0,
         unfinished_starts: 0,
         outcome_unknown: false,
         last_provider: None,

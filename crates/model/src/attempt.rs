@@ -29,6 +29,8 @@ pub struct Claim {
     pub attempt: u32,
     /// Counted from 1 since acceptance or the last replay: what the retry policy looks at.
     pub attempt_in_series: u32,
+    /// As in `Outgoing`.
+    pub series: u32,
     /// How many times in a row a worker started on it and never came back.
     pub unfinished_starts: u32,
     /// Some earlier attempt ended without our knowing whether the provider took it.

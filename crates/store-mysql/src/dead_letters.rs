@@ -195,7 +195,8 @@ async fn put_back(lane: &mut Lane, replayed: &[Replayed], now: Timestamp) -> Res
     for email in replayed {
         sqlx::query(
             "UPDATE email_outbox SET status = ?, trouble = ?, version = version + 1, expires_at = ?, dead_at = NULL,
-                 failed_at = NULL, attempts_before = attempts, unfinished_starts = 0, updated_at = ?
+                 failed_at = NULL, attempts_before = attempts, series = IF(outcome_unknown, series, attempts),
+                 unfinished_starts = 0, updated_at = ?
              WHERE id = ?",
         )
         .bind(to.as_str())

@@ -15,7 +15,7 @@ use crate::tallies;
 
 /// What `record` reads of email_outbox, as `o`; it also wants `due_at` and `lease_until`, which are in email_queue.
 pub const COLUMNS: &str = "o.id, o.company_id, o.status, o.version, o.fence, o.priority, o.expires_at, o.at_provider, \
-    o.unfinished_starts, o.outcome_unknown, o.attempts, o.attempts_before, o.mode, o.to_email, o.subject, \
+    o.unfinished_starts, o.outcome_unknown, o.attempts, o.attempts_before, o.series, o.mode, o.to_email, o.subject, \
     o.created_at, o.scheduled_at, o.sent_at, o.delivered_at, o.failed_at, o.dead_at, o.route, o.provider, \
     o.provider_message_id, o.ses_message_id, o.last_failure_code, o.last_failure_category, o.last_failure_reason, o.last_failure_at, \
     o.request_id, o.external_id, o.entity_id, o.recipient_id, o.size_bytes, o.detail";
@@ -65,6 +65,7 @@ pub fn record(row: &MySqlRow) -> Result<Record, StoreError> {
         outcome_unknown: get(row, "outcome_unknown")?,
         attempts: get(row, "attempts")?,
         attempts_before: get(row, "attempts_before")?,
+        series: get(row, "series")?,
         mode: KeyMode::parse(get(row, "mode")?).ok_or_else(|| damaged("mode"))?,
         to_email: get(row, "to_email")?,
         subject: get(row, "subject")?,

@@ -15,6 +15,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0004_search.sql"),
     include_str!("../migrations/0005_entities.sql"),
     include_str!("../migrations/0006_times.sql"),
+    include_str!("../migrations/0007_series.sql"),
 ];
 
 /// "Duplicate column name", "duplicate key name": somebody who was killed before writing the migration's number has
@@ -253,8 +254,12 @@ mod tests {
     fn every_statement_can_be_run_again() {
         for migration in MIGRATIONS {
             for statement in statements(migration, Server::Mysql) {
-                let repeatable =
-                    ["CREATE TABLE IF NOT EXISTS ", "CREATE OR REPLACE SQL SECURITY INVOKER VIEW "];
+                // The update goes by columns that it leaves alone.
+                let repeatable = [
+                    "CREATE TABLE IF NOT EXISTS ",
+                    "CREATE OR REPLACE SQL SECURITY INVOKER VIEW ",
+                    "UPDATE email_queue q JOIN email_outbox o ON o.id = q.email_id SET o.series = ",
+                ];
                 let is_repeatable = repeatable.iter().any(|start| statement.starts_with(start));
                 // Adding fails when it is done again, before it has changed anything; what is as it should be stays so.
                 let changes = ["ADD COLUMN ", "ADD INDEX ", "MODIFY COLUMN "];

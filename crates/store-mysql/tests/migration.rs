@@ -12,15 +12,16 @@ use store_mysql::MysqlStore;
 use support::{Database, is_mariadb, run};
 use testkit::{START, an_email, at_secs};
 
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("../migrations/0001_init.sql"),
     include_str!("../migrations/0002_routes.sql"),
     include_str!("../migrations/0003_feedback.sql"),
     include_str!("../migrations/0004_search.sql"),
     include_str!("../migrations/0005_entities.sql"),
     include_str!("../migrations/0006_times.sql"),
+    include_str!("../migrations/0007_series.sql"),
 ];
-const ALL: [u32; MIGRATIONS.len()] = [1, 2, 3, 4, 5, 6];
+const ALL: [u32; MIGRATIONS.len()] = [1, 2, 3, 4, 5, 6, 7];
 
 async fn versions(connection: &mut MySqlConnection) -> Vec<u32> {
     let rows =
@@ -143,7 +144,7 @@ const FIRST_ALONE: [&str; 11] = [
     "ALTER TABLE email_outbox DROP INDEX outbox_by_message",
     "ALTER TABLE email_queue DROP INDEX queue_waiting, DROP COLUMN route,
          ADD INDEX queue_waiting (company_id, priority, due_at, email_id)",
-    "ALTER TABLE email_outbox DROP COLUMN route",
+    "ALTER TABLE email_outbox DROP COLUMN route, DROP COLUMN series",
     "DROP TABLE provider_notes",
     "DELETE FROM posthaste_schema WHERE version > 1",
 ];

@@ -41,7 +41,9 @@ const REPLAY: &str = concat!(
      ), replayed AS (
          UPDATE email_outbox o
          SET status = 'ENQUEUED', trouble = NULL, version = o.version + 1, expires_at = $12 + o.ttl_ms,
-             dead_at = NULL, failed_at = NULL, attempts_before = o.attempts, unfinished_starts = 0, updated_at = $13
+             dead_at = NULL, failed_at = NULL, attempts_before = o.attempts,
+             series = CASE WHEN o.outcome_unknown THEN o.series ELSE o.attempts END, unfinished_starts = 0,
+             updated_at = $13
          FROM dead WHERE o.id = dead.id
          RETURNING o.id, o.route, o.company_id, o.priority, o.expires_at, o.size_bytes, o.fence, o.attempts
      ), queue AS (

@@ -17,7 +17,7 @@ use crate::error::{Fault, from_sqlx};
 
 /// What `record` reads of email_outbox, as `o`; it also wants `due_at` and `lease_until`, which are in email_queue.
 pub const COLUMNS: &str = "o.id, o.company_id, o.status, o.version, o.fence, o.priority, o.expires_at, o.at_provider, \
-    o.unfinished_starts, o.outcome_unknown, o.attempts, o.attempts_before, o.mode, o.to_email, o.subject, \
+    o.unfinished_starts, o.outcome_unknown, o.attempts, o.attempts_before, o.series, o.mode, o.to_email, o.subject, \
     o.created_at, o.scheduled_at, o.sent_at, o.delivered_at, o.failed_at, o.dead_at, o.route, o.provider, \
     o.provider_message_id, o.ses_message_id, o.last_failure_code, o.last_failure_category, o.last_failure_reason, o.last_failure_at, \
     o.request_id, o.external_id, o.entity_id, o.recipient_id, o.size_bytes, o.detail";
@@ -78,6 +78,7 @@ pub fn record(row: &PgRow) -> Result<Record, StoreError> {
         outcome_unknown: get(row, "outcome_unknown")?,
         attempts: count(row, "attempts")?,
         attempts_before: count(row, "attempts_before")?,
+        series: count(row, "series")?,
         mode: KeyMode::parse(get(row, "mode")?).ok_or_else(|| damaged("mode"))?,
         to_email: get(row, "to_email")?,
         subject: get(row, "subject")?,

@@ -16,6 +16,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0006_dead_letters.sql"),
     include_str!("../migrations/0007_statistics.sql"),
     include_str!("../migrations/0008_narrower.sql"),
+    include_str!("../migrations/0009_series.sql"),
 ];
 
 /// "Post" in ASCII, twice: the lock that migrating processes stand in line for.

@@ -18,7 +18,7 @@ use store_postgres::PostgresStore;
 use support::{Database, run};
 use testkit::START;
 
-const MIGRATIONS: [&str; 8] = [
+const MIGRATIONS: [&str; 9] = [
     include_str!("../migrations/0001_init.sql"),
     include_str!("../migrations/0002_routes.sql"),
     include_str!("../migrations/0003_feedback.sql"),
@@ -27,10 +27,12 @@ const MIGRATIONS: [&str; 8] = [
     include_str!("../migrations/0006_dead_letters.sql"),
     include_str!("../migrations/0007_statistics.sql"),
     include_str!("../migrations/0008_narrower.sql"),
+    include_str!("../migrations/0009_series.sql"),
 ];
 
 /// Takes away what the later migrations brought, the last first.
 const FIRST_ALONE: &str = "
+    ALTER TABLE email_outbox DROP COLUMN series;
     CREATE INDEX email_tags_by_email ON email_tags (email_id);
     ALTER TABLE email_outbox SET (fillfactor = 60);
     DO $$

@@ -134,7 +134,8 @@ fn replay(
             .prepare_cached(
                 "UPDATE email_outbox
                  SET status = ?2, version = version + 1, due_at = ?3, expires_at = ?3 + ttl_ms, dead_at = NULL,
-                     failed_at = NULL, attempts_before = attempts, unfinished_starts = 0, updated_at = ?3
+                     failed_at = NULL, attempts_before = attempts, series = iif(outcome_unknown, series, attempts),
+                     unfinished_starts = 0, updated_at = ?3
                  WHERE seq = ?1 AND status = 'FAILED' AND dead_at IS NOT NULL",
             )
             .and_then(|mut statement| statement.execute((seq, to.as_str(), now.millis())))

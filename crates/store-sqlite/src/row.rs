@@ -17,7 +17,7 @@ use crate::writer::Work;
 
 /// What `record` reads, in this order, from the first column on.
 pub const COLUMNS: &str = "seq, id, company_id, status, version, fence, priority, due_at, expires_at, lease_until, \
-    at_provider, unfinished_starts, outcome_unknown, attempts, attempts_before, mode, to_email, subject, created_at, \
+    at_provider, unfinished_starts, outcome_unknown, attempts, attempts_before, series, mode, to_email, subject, created_at, \
     scheduled_at, sent_at, delivered_at, failed_at, dead_at, provider, provider_message_id, ses_message_id, \
     last_failure_code, last_failure_category, last_failure_reason, last_failure_at, request_id, external_id, entity_id, recipient_id, \
     size_bytes, route, detail";
@@ -82,6 +82,7 @@ pub fn record(row: &Row<'_>) -> Result<Record, StoreError> {
         outcome_unknown: columns.get()?,
         attempts: columns.get()?,
         attempts_before: columns.get()?,
+        series: columns.get()?,
         mode: KeyMode::parse(&columns.get::<String>()?).ok_or_else(|| damaged("mode"))?,
         to_email: columns.get()?,
         subject: columns.get()?,

@@ -18,12 +18,13 @@ use store_sqlite::SqliteStore;
 use tempfile::TempDir;
 use testkit::{START, an_email, at_secs};
 
-const MIGRATIONS: [&str; 5] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("../migrations/0001_init.sql"),
     include_str!("../migrations/0002_ended.sql"),
     include_str!("../migrations/0003_routes.sql"),
     include_str!("../migrations/0004_feedback.sql"),
     include_str!("../migrations/0005_search.sql"),
+    include_str!("../migrations/0006_series.sql"),
 ];
 /// "Post" in ASCII.
 const APPLICATION_ID: i64 = 0x506F_7374;

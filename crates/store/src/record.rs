@@ -29,6 +29,8 @@ pub struct Record {
     pub attempts: u32,
     /// Where `attempts` stood at the last replay.
     pub attempts_before: u32,
+    /// Where `attempts` stood when the provider was last to take an attempt for a new one.
+    pub series: u32,
     pub mode: KeyMode,
     pub to_email: String,
     pub subject: String,
@@ -105,6 +107,7 @@ impl Record {
             mode: self.mode,
             attempt: self.attempts,
             attempt_in_series: self.attempts.saturating_sub(self.attempts_before),
+            series: self.series,
             // The start that is this claim may yet finish.
             unfinished_starts: self.unfinished_starts.saturating_sub(1),
             outcome_unknown: self.outcome_unknown,

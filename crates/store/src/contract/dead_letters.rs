@@ -1,6 +1,8 @@
 //! Laws of the dead letters: FAILED emails are listed, found by every filter, replayed under their old ids and
 //! dropped.
 
+use std::time::Duration;
+
 use model::{Category, CompanyId, EmailId, EventKind, Failure, NewEmail, Status, Timestamp, Verdict};
 use testkit::{START, TTL, a_failure, a_recipient, an_address, an_email_at, at_secs};
 
@@ -148,6 +150,27 @@ pub async fn a_replay_starts_a_new_series(store: &dyn Store) {
         super::stage::settle(store, guard, fail("SMTP_REJECTED_554"), now).await;
         assert_eq!(read(store, company, id).await.dead_at, Some(now), "a dead letter again");
     }
+}
+
+/// By the series a provider knows attempts again. A replay begins another, unless the email may have got through before;
+/// what is not known of a later attempt changes nothing of it.
+pub async fn what_may_have_got_through_keeps_its_series(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    stored(store, an_email_at(company, START)).await;
+    let not_known = |at| Verdict::Retry { due_at: at, failure: a_failure("TIMEOUT"), outcome_unknown: true };
+    let (mut now, mut series) = (START, Vec::new());
+    for (verdict, is_replayed) in [
+        (retry_at(at_secs(1)), false),
+        (fail("SMTP_REJECTED_550"), true),
+        (not_known(at_secs(3)), false),
+        (fail("SMTP_REJECTED_550"), true),
+        (fail("SMTP_REJECTED_550"), true),
+    ] {
+        series.push(attempted(store, verdict, now).await.series);
+        now = now.plus(Duration::from_secs(1));
+        assert_eq!(replay(store, company, &any(), now).await, u64::from(is_replayed));
+    }
+    assert_eq!(series, [0, 0, 2, 2, 2]);
 }
 
 /// A replayed email can be sent, and is then no dead letter.

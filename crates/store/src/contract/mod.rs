@@ -225,6 +225,7 @@ macro_rules! store_contract {
                 every_filter_finds_its_dead_letters,
                 every_filter_replays_what_it_names,
                 a_replay_starts_a_new_series,
+                what_may_have_got_through_keeps_its_series,
                 a_replayed_email_can_be_sent,
                 a_replay_of_the_delayed_lives_as_long,
                 only_the_failed_are_replayed,
