@@ -15,6 +15,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use model::Timestamp;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::config::{Log, LogFormat};
 
@@ -28,9 +29,11 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 /// How often the sizes of the queue are read from the store.
 const STATS_EVERY: Duration = Duration::from_secs(5);
 
-/// Whether the text is something `log.level` can be.
+/// Whether the text is something `log.level` can be. A filter takes a word that is no level for the name of a part of the
+/// program: a mistyped level would turn the log off.
 pub fn is_filter(text: &str) -> bool {
-    text.parse::<EnvFilter>().is_ok()
+    let is_told = |part: &str| part.contains(['=', '[']) || part.trim().parse::<LevelFilter>().is_ok();
+    text.split(',').all(is_told) && text.parse::<EnvFilter>().is_ok()
 }
 
 /// Logs go to standard error: standard output belongs to what a command prints.
@@ -90,5 +93,20 @@ async fn refresh(gateway: &Gateway) {
     match gateway.store.stats(now).await {
         Ok(stats) => observe::waiting(&stats, now),
         Err(error) => tracing::warn!(%error, "the sizes of the queue cannot be read"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistyped_level_is_no_filter() {
+        for good in ["info", "WARN", "off", "info,gateway=debug", "gateway[send]=debug"] {
+            assert!(is_filter(good), "{good}");
+        }
+        for bad in ["warning", "inf", "", "info,verbose", "info,gateway=loud", "gateway"] {
+            assert!(!is_filter(bad), "{bad}");
+        }
     }
 }
