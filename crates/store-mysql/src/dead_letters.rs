@@ -106,6 +106,7 @@ impl Matching {
         };
         equal("last_failure_code", filter.code.as_deref());
         equal("last_failure_category", filter.category.map(model::Category::as_str));
+        equal("mode", filter.mode.map(model::KeyMode::as_str));
         equal("to_email", filter.to.as_ref().map(model::Address::expose));
         if let Some(recipient) = &filter.recipient {
             sql.push(" AND (o.recipient_external_id = ").push_bind(recipient);

@@ -25,7 +25,8 @@ macro_rules! matching {
          AND ($6::text IS NULL OR lower(o.to_email) = lower($6 COLLATE \"C\"))
          AND ($7::text IS NULL OR o.recipient_external_id = $7 OR o.recipient_id = $8)
          AND ($9::timestamptz IS NULL OR o.failed_at >= $9)
-         AND ($10::timestamptz IS NULL OR o.failed_at < $10)"
+         AND ($10::timestamptz IS NULL OR o.failed_at < $10)
+         AND ($11::text IS NULL OR o.mode = $11)"
     };
 }
 
@@ -37,24 +38,24 @@ const REPLAY: &str = concat!(
     "WITH dead AS MATERIALIZED (
          SELECT o.id FROM email_outbox o WHERE ",
     matching!(),
-    " AND o.status = 'FAILED' ORDER BY o.id LIMIT $11 FOR UPDATE
+    " AND o.status = 'FAILED' ORDER BY o.id LIMIT $12 FOR UPDATE
      ), replayed AS (
          UPDATE email_outbox o
-         SET status = 'ENQUEUED', trouble = NULL, version = o.version + 1, expires_at = $12 + o.ttl_ms,
+         SET status = 'ENQUEUED', trouble = NULL, version = o.version + 1, expires_at = $13 + o.ttl_ms,
              dead_at = NULL, failed_at = NULL, attempts_before = o.attempts,
              series = CASE WHEN o.outcome_unknown THEN o.series ELSE o.attempts END, unfinished_starts = 0,
-             updated_at = $13
+             updated_at = $14
          FROM dead WHERE o.id = dead.id
          RETURNING o.id, o.route, o.company_id, o.priority, o.expires_at, o.size_bytes, o.fence, o.attempts
      ), queue AS (
          INSERT INTO email_queue (email_id, route, company_id, priority, due_at, expires_at, size_bytes, fence)
-         SELECT id, route, company_id, priority, $12, expires_at, size_bytes, fence FROM replayed
+         SELECT id, route, company_id, priority, $13, expires_at, size_bytes, fence FROM replayed
      ), history AS (
          INSERT INTO events (email_id, type, created_at, metadata)
-         SELECT id, 'REPLAYED', $13, jsonb_build_object('attemptsBefore', attempts) FROM replayed
+         SELECT id, 'REPLAYED', $14, jsonb_build_object('attemptsBefore', attempts) FROM replayed
      ), counts AS (
          INSERT INTO status_counts (status, shard, emails)
-         SELECT status, $14, sum(change) FROM (
+         SELECT status, $15, sum(change) FROM (
              SELECT 'ENQUEUED' AS status, 1 AS change FROM replayed UNION ALL SELECT 'FAILED', -1 FROM replayed
          ) AS change GROUP BY status ORDER BY status
          ON CONFLICT (status, shard) DO UPDATE SET emails = status_counts.emails + excluded.emails
@@ -121,7 +122,7 @@ impl PostgresStore {
             concat!(
                 "SELECT {columns}, NULL::bigint AS due_at, NULL::bigint AS lease_until FROM email_outbox o WHERE ",
                 matching!(),
-                " ORDER BY o.id DESC LIMIT $11"
+                " ORDER BY o.id DESC LIMIT $12"
             ),
             columns = row::COLUMNS
         );
@@ -137,7 +138,7 @@ impl PostgresStore {
     }
 }
 
-/// The filter as values to bind, `$1` to `$10`.
+/// The filter as values to bind, `$1` to `$11`.
 struct Values {
     company: Uuid,
     before: Uuid,
@@ -149,6 +150,7 @@ struct Values {
     recipient_id: Option<Uuid>,
     since: Option<DateTime<Utc>>,
     until: Option<DateTime<Utc>>,
+    mode: Option<&'static str>,
 }
 
 impl Values {
@@ -165,6 +167,7 @@ impl Values {
             recipient_id: filter.recipient.as_deref().and_then(|text| text.parse().ok()),
             since: filter.since.map(at),
             until: filter.until.map(at),
+            mode: filter.mode.map(|mode| mode.as_str()),
         }
     }
 
@@ -180,6 +183,7 @@ impl Values {
             .bind(self.recipient_id)
             .bind(self.since)
             .bind(self.until)
+            .bind(self.mode)
     }
 }
 

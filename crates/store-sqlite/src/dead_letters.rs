@@ -19,7 +19,8 @@ const MATCHING: &str = "company_id = ?1 AND dead_at IS NOT NULL AND seq < ?2
     AND (?6 IS NULL OR to_email = ?6)
     AND (?7 IS NULL OR recipient_external_id = ?7 OR recipient_id = ?7)
     AND (?8 IS NULL OR failed_at >= ?8)
-    AND (?9 IS NULL OR failed_at < ?9)";
+    AND (?9 IS NULL OR failed_at < ?9)
+    AND (?10 IS NULL OR mode = ?10)";
 
 #[async_trait]
 impl DeadLetters for SqliteStore {
@@ -88,6 +89,7 @@ fn values(company: CompanyId, filter: &DeadLetterFilter, before: i64) -> Vec<Val
         text(filter.recipient.clone()),
         millis(filter.since),
         millis(filter.until),
+        text(filter.mode.map(|mode| mode.as_str().to_owned())),
     ]
 }
 

@@ -1,7 +1,7 @@
 //! FAILED emails, kept at hand for seven days: listed, replayed, dropped.
 
 use async_trait::async_trait;
-use model::{Category, CompanyId, Email, EmailId, Timestamp};
+use model::{Category, CompanyId, Email, EmailId, KeyMode, Timestamp};
 
 use crate::{Cursor, Page, StoreError};
 
@@ -54,6 +54,8 @@ pub struct DeadLetterFilter {
     pub since: Option<Timestamp>,
     /// Failed before.
     pub until: Option<Timestamp>,
+    /// Handed in with a key of this kind.
+    pub mode: Option<KeyMode>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

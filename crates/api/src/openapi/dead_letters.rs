@@ -38,8 +38,9 @@ pub fn replay() -> Operation {
         TAG,
         "Put dead letters back into the queue",
         "Those named by ids, or all that match a filter (an empty one matches all). They keep their ids; attempts go \
-         on counting, retries and time to live start anew. When replayed is less than matched, somebody else was \
-         first, the limit was reached or the time was up: call again.",
+         on counting, retries and time to live start anew. With a test key only test emails are \
+         meant. When replayed is less than matched, somebody else was first, the limit was reached or the time was \
+         up: call again.",
     )
     .json_body(&["application/json"], "Replay", &json!({ "filter": { "code": "SES_THROTTLING" }, "dryRun": true }))
     .answer(200, "How many", "ReplayCount", &json!({ "matched": 12, "replayed": 0 }))

@@ -99,10 +99,13 @@ pub fn cancel() -> Operation {
         "Works until a provider is called. An email that is CANCELLED already is answered the same way.",
     )
     .parameter(email_id())
+    .problem(403, LIVE_ONLY)
     .problem(404, MISSING)
     .problem(409, "It is too late (TOO_LATE); detail says why.")
     .answer(200, "The email, now CANCELLED", "Email", &with_status(email_example(), "CANCELLED"))
 }
+
+const LIVE_ONLY: &str = "The key is a test key and the email a live one (LIVE_KEY_REQUIRED).";
 
 pub fn retry() -> Operation {
     Operation::new(
@@ -112,6 +115,7 @@ pub fn retry() -> Operation {
         "For one that waits for a retry, for its time, or is held because its outcome is not known.",
     )
     .parameter(email_id())
+    .problem(403, LIVE_ONLY)
     .problem(404, MISSING)
     .problem(409, "Nothing waits (NOT_WAITING); a FAILED email is replayed instead.")
     .answer(200, "The email, due now", "Email", &with_status(email_example(), "ENQUEUED"))

@@ -5,7 +5,7 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use gateway::accept::to_the_end;
 use gateway::{lookup, observe, replay};
-use model::{Category, EmailId};
+use model::{Category, EmailId, KeyMode};
 use serde_json::{Value, json};
 use store::DeadLetterFilter;
 
@@ -44,7 +44,9 @@ pub async fn replay(
     let (parts, incoming) = request.into_parts();
     body::require_type(&parts.headers, body::JSON)?;
     let taken = body::take(&state, &parts.headers, incoming, SMALL_BODY_BYTES_MAX).await?;
-    let order = read_order(json_body::read(&taken.bytes)?)?;
+    let mut order = read_order(json_body::read(&taken.bytes)?)?;
+    // What a test key does never reaches a provider.
+    order.filter.mode = Some(client.0.key.mode).filter(|mode| *mode == KeyMode::Test);
     let (gateway, company) = (state.desk.gateway.clone(), client.id());
     let count = to_the_end(async move {
         if order.dry_run {
@@ -136,5 +138,6 @@ fn filter(form: &mut Form<'_>) -> DeadLetterFilter {
         recipient: line(form, "recipient", ID_LENGTH_MAX),
         since: form.moment("since", "INVALID_TIME"),
         until: form.moment("until", "INVALID_TIME"),
+        mode: None,
     }
 }

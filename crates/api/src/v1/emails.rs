@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use gateway::accept::{self, to_the_end};
 use gateway::{lookup, observe};
-use model::{Attachment, Content, Email, EmailId, Status};
+use model::{Attachment, Content, Email, EmailId, KeyMode, Status};
 use serde_json::{Value, json};
 use store::{Cancelled, EmailFilter, Page, RetriedNow};
 
@@ -214,12 +214,29 @@ fn attachment_answer(attachment: Attachment) -> Response {
     response
 }
 
+/// A live email is none of a test key's business, though it may look at it: what it does never reaches a provider.
+async fn require_key_for(state: &ApiState, client: &Client, id: EmailId) -> Result<(), Problem> {
+    if client.0.key.mode == KeyMode::Live {
+        return Ok(());
+    }
+    let email = state.desk.gateway.store.email(client.id(), id).await?.ok_or_else(EmailId::missing)?;
+    match email.mode {
+        KeyMode::Test => Ok(()),
+        KeyMode::Live => Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "LIVE_KEY_REQUIRED",
+            "the email was handed in with a live key; a test key cannot send or withdraw it",
+        )),
+    }
+}
+
 /// Withdraws an email. Asking twice is fine.
 pub async fn cancel(
     State(state): State<ApiState>,
     client: Client,
     Id(id): Id<EmailId>,
 ) -> Result<Response, Problem> {
+    require_key_for(&state, &client, id).await?;
     let (store, company, now) = (state.desk.gateway.store.clone(), client.id(), state.now());
     match to_the_end(async move { store.cancel(company, id, now).await }).await? {
         Cancelled::Done => {
@@ -248,6 +265,7 @@ pub async fn retry(
     client: Client,
     Id(id): Id<EmailId>,
 ) -> Result<Response, Problem> {
+    require_key_for(&state, &client, id).await?;
     let (gateway, company, now) = (state.desk.gateway.clone(), client.id(), state.now());
     let retried = to_the_end(async move {
         let retried = gateway.store.retry_now(company, id, now).await?;

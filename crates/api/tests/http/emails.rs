@@ -176,6 +176,35 @@ async fn emails_are_withdrawn_and_hurried() {
     assert_eq!(act(&world, waiting, "retry").await, (409, "NOT_WAITING".into()));
 }
 
+/// What a test key does never reaches a provider.
+#[tokio::test]
+async fn a_test_key_leaves_live_emails_alone() {
+    let world = world().await;
+    let test_admin = world.key(&world.shop.clone(), KeyMode::Test, &[Scope::Admin]).await;
+    let act = async |id: EmailId, verb: &str| {
+        world.post(&format!("/v1/emails/{id}/{verb}")).key(&test_admin).send().await
+    };
+    let live = world.sent_with(&world.live, json!({ "delay": 3_600_000 })).await;
+    let test = world.sent_with(&world.test, json!({ "delay": 3_600_000 })).await;
+    for verb in ["retry", "cancel"] {
+        let refused = act(live, verb).await;
+        assert_eq!((refused.status, refused.code().as_str()), (403, "LIVE_KEY_REQUIRED"), "{verb}");
+        assert_eq!(act(test, verb).await.status, 200, "{verb}");
+    }
+    let untouched = world.get(&format!("/v1/emails/{live}")).key(&test_admin).send().await.json();
+    assert_eq!(untouched["status"], "ENQUEUED");
+
+    world.post(&format!("/v1/emails/{live}/retry")).key(&world.live).send().await;
+    let other = world.sent_with(&world.test, json!({})).await;
+    assert_eq!(world.fail_all("SMTP_REJECTED_550").await, 2);
+    let replay = world.post("/v1/dlq/replay").key(&test_admin).json(&json!({ "filter": {} })).await;
+    assert_eq!(replay.json(), json!({ "matched": 1, "replayed": 1 }));
+    for (id, status) in [(live, "FAILED"), (other, "ENQUEUED")] {
+        let email = world.get(&format!("/v1/emails/{id}")).key(&test_admin).send().await.json();
+        assert_eq!(email["status"], status);
+    }
+}
+
 #[tokio::test]
 async fn scopes_are_held() {
     let world = world().await;

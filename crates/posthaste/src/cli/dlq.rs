@@ -95,6 +95,7 @@ impl FilterArgs {
             recipient: self.recipient.clone(),
             since: self.since.map(|when| when.at(now)),
             until: self.until.map(|when| when.at(now)),
+            mode: None,
         }
     }
 }

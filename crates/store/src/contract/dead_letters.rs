@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use model::{Category, CompanyId, EmailId, EventKind, Failure, NewEmail, Status, Timestamp, Verdict};
+use model::{
+    Category, CompanyId, EmailId, EventKind, Failure, KeyMode, NewEmail, Status, Timestamp, Verdict,
+};
 use testkit::{START, TTL, a_failure, a_recipient, an_address, an_email_at, at_secs};
 
 use super::stage::{
@@ -42,6 +44,7 @@ async fn six(store: &dyn Store, company: CompanyId) -> Vec<EmailId> {
         email.due_at = at_secs(100 + number);
         email.envelope.to = an_address(&format!("to-{}@example.com", number % 3));
         email.recipient = Some(a_recipient(&format!("person-{}", number / 2)));
+        email.mode = if number == 4 { KeyMode::Test } else { KeyMode::Live };
         let index = usize::try_from(number).expect("few");
         ids.push(stored(store, email).await);
         let failure =
@@ -69,6 +72,7 @@ fn cases(ids: &[EmailId]) -> Vec<(&'static str, DeadLetterFilter, &'static [usiz
         ("recipient", DeadLetterFilter { recipient: text("person-1"), ..any() }, &[3, 2]),
         ("failed since", DeadLetterFilter { since: Some(at_secs(104)), ..any() }, &[5, 4]),
         ("failed until", DeadLetterFilter { until: Some(at_secs(102)), ..any() }, &[1, 0]),
+        ("mode", DeadLetterFilter { mode: Some(KeyMode::Test), ..any() }, &[4]),
         ("accepted since is not meant", DeadLetterFilter { until: Some(at_secs(50)), ..any() }, &[]),
         (
             "several",
