@@ -7,6 +7,7 @@ pub mod copy;
 pub mod draft;
 pub mod known;
 pub mod rules;
+pub mod text;
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -152,7 +153,9 @@ pub async fn commit(desk: &Desk, prepared: Prepared) -> Result<Answer, NotTaken>
     to_the_end(async move {
         let Prepared { mut acceptance, answer, arrived, trace } = prepared;
         if acceptance.emails.is_empty() {
-            return Ok(Answer { body: answer, replayed: false });
+            let asked = acceptance.key.as_ref().map(|key| (key.key.as_str(), &key.body_hash));
+            let earlier = earlier_answer(&gateway, acceptance.company, asked, acceptance.now).await?;
+            return Ok(earlier.unwrap_or(Answer { body: answer, replayed: false }));
         }
         if acceptance.now < CLOCK_MIN {
             return Err(NotTaken::ClockNeverSet);
@@ -179,6 +182,32 @@ pub async fn commit(desk: &Desk, prepared: Prepared) -> Result<Answer, NotTaken>
         Ok(Answer { body: answer, replayed: false })
     })
     .await
+}
+
+/// What a request that is refused now was answered when it came before. What has changed since (a template, a
+/// suppression, a sender) must not make a client believe that nothing was taken.
+pub async fn answered_before(
+    desk: &Desk,
+    company: CompanyId,
+    request: &Request,
+) -> Result<Option<Answer>, NotTaken> {
+    let asked = request.key.as_ref().map(|key| (key.key.as_str(), &key.body_hash));
+    earlier_answer(&desk.gateway, company, asked, request.now).await
+}
+
+async fn earlier_answer(
+    gateway: &Gateway,
+    company: CompanyId,
+    asked: Option<(&str, &[u8; 32])>,
+    now: Timestamp,
+) -> Result<Option<Answer>, NotTaken> {
+    let Some((key, body_hash)) = asked else { return Ok(None) };
+    let kept = gateway.store.kept_answer(company, key, now).await?;
+    match kept.map(|kept| kept.to(body_hash)) {
+        Some(Accepted::Replayed { answer }) => Ok(Some(Answer { body: answer, replayed: true })),
+        Some(Accepted::KeyReused) => Err(NotTaken::KeyReused),
+        Some(Accepted::Stored | Accepted::OverDailyLimit) | None => Ok(None),
+    }
 }
 
 /// The span of an acceptance. The attempts of its emails follow it, wherever they are made.

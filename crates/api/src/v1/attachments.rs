@@ -5,10 +5,10 @@ use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use gateway::accept::draft::{Fault, Note};
+use gateway::accept::text;
 use model::{Attachment, Secret};
 use serde_json::Value;
 
-use super::text;
 use crate::form::{At, Form};
 use crate::limits::{ATTACHMENTS_MAX, CONTENT_ID_LENGTH_MAX, CONTENT_TYPE_LENGTH_MAX, FILENAME_LENGTH_MAX};
 

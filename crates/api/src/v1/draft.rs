@@ -1,6 +1,7 @@
 //! The body of a send, read into a draft: every field checked for shape and size, every fault told at once.
 //! Whether the email may be sent is decided by `gateway::accept`, not here.
 
+use gateway::accept::text;
 use std::time::Duration;
 
 use gateway::accept::draft::{Draft, DraftTemplate, Fault, Note, OnSuppressed, When};
@@ -10,7 +11,7 @@ use model::email::{COPIES_MAX, HTML_BYTES_MAX, TAGS_MAX, Wishes};
 use model::{Content, Entity, Envelope, OnUnknown, Secret, Timestamp};
 use serde_json::Value;
 
-use super::{attachments, recipient, text, url};
+use super::{attachments, recipient, url};
 use crate::form::{At, Faults, Form};
 use crate::limits::{
     DELAY_MS_MAX, HEADER_VALUE_BYTES_MAX, HEADERS_BYTES_MAX, HEADERS_MAX, ID_LENGTH_MAX, NAME_LENGTH_MAX,

@@ -1,5 +1,6 @@
 //! `/v1/entities…`: what became of the emails about one thing in the company's world; `/v1/summary`: of all of them.
 
+use gateway::accept::text;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
@@ -12,9 +13,9 @@ use serde_json::{Map, Value, json};
 use store::tallies::day_of;
 use store::{DayTally, EntityTally};
 
+use super::answer;
 use super::emails::page_limit;
 use super::params::read_query;
-use super::{answer, text};
 use crate::auth::Client;
 use crate::error::Problem;
 use crate::limits::{ID_LENGTH_MAX, SUMMARY_DAYS_DEFAULT, SUMMARY_DAYS_MAX};

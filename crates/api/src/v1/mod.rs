@@ -18,7 +18,6 @@ pub mod recipients;
 pub mod send;
 pub mod suppressions;
 pub mod templates;
-pub mod text;
 pub mod url;
 pub mod webhooks;
 

@@ -1,5 +1,6 @@
 //! What comes beside the body: ids in the path, the query string, the idempotency key.
 
+use gateway::accept::text;
 use std::str::FromStr;
 
 use axum::extract::{FromRequestParts, Path, Query};
@@ -7,7 +8,6 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Uri};
 use model::{CompanyId, EmailId};
 
-use super::text;
 use crate::error::Problem;
 use crate::form::{Faults, Form};
 use crate::limits::IDEMPOTENCY_KEY_LENGTH_MAX;

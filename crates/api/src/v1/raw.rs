@@ -6,15 +6,13 @@ use std::time::Instant;
 use axum::extract::{Request, State};
 use axum::http::Uri;
 use axum::response::Response;
-use gateway::accept;
 use gateway::accept::draft::{Draft, Fault};
 use model::document::looks_like_document;
 use model::{Content, TraceContext};
 
-use super::answer;
 use super::draft::{OPTION_FIELDS, Options, options};
 use super::params::{canonical_query, idempotency_key, read_query};
-use super::send::{Drafts, HandIn, decide, prepare};
+use super::send::{Drafts, HandIn, decide, finish};
 use crate::auth::Client;
 use crate::body;
 use crate::edge::RequestId;
@@ -41,9 +39,7 @@ pub async fn raw(
     let hand_in = Arc::new(hand_in);
     let reading = Arc::clone(&hand_in);
     let (drafts, taken) = decide(taken, move |eml| read(&reading, &uri, eml)).await?;
-    let known = accept::look_up(&state.desk, &hand_in.client.0, drafts.good()).await?;
-    let (prepared, _taken) = decide(taken, move |_| prepare(&hand_in, drafts, &known)).await?;
-    Ok(answer::taken(accept::commit(&state.desk, prepared.within(trace)).await?))
+    finish(hand_in, drafts, taken, trace).await
 }
 
 fn read(hand_in: &HandIn, uri: &Uri, eml: &[u8]) -> Result<Drafts, Problem> {

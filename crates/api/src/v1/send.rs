@@ -82,9 +82,25 @@ async fn hand_in(
     let hand_in = Arc::new(hand_in);
     let reading = Arc::clone(&hand_in);
     let (drafts, taken) = decide(taken, move |bytes| read(&reading, json::read(bytes)?)).await?;
-    let known = accept::look_up(&state.desk, &hand_in.client.0, drafts.good()).await?;
-    let (prepared, _taken) = decide(taken, move |_| prepare(&hand_in, drafts, &known)).await?;
-    Ok(answer::taken(accept::commit(&state.desk, prepared.within(trace)).await?))
+    finish(hand_in, drafts, taken, trace).await
+}
+
+/// Decides about what was read, and stores it.
+pub async fn finish(
+    hand_in: Arc<HandIn>,
+    drafts: Drafts,
+    taken: Taken,
+    trace: Option<TraceContext>,
+) -> Result<Response, Problem> {
+    let desk = &hand_in.state.desk;
+    let caller = &hand_in.client.0;
+    let known = accept::look_up(desk, caller, drafts.good()).await?;
+    let (request, deciding) = (drafts.request().clone(), Arc::clone(&hand_in));
+    let answer = match decide(taken, move |_| prepare(&deciding, drafts, &known)).await {
+        Ok((prepared, _taken)) => accept::commit(desk, prepared.within(trace)).await?,
+        Err(problem) => accept::answered_before(desk, caller.company.id, &request).await?.ok_or(problem)?,
+    };
+    Ok(answer::taken(answer))
 }
 
 /// What was read of a request, before anything is decided.
@@ -94,6 +110,12 @@ pub enum Drafts {
 }
 
 impl Drafts {
+    fn request(&self) -> &accept::Request {
+        match self {
+            Self::One(request, _) | Self::Many(request, _) => request,
+        }
+    }
+
     /// Those that could be read.
     pub fn good(&self) -> impl Iterator<Item = &Draft> {
         let (one, many): (Option<&Draft>, &[Result<Draft, Vec<Fault>>]) = match self {
@@ -104,7 +126,7 @@ impl Drafts {
     }
 }
 
-pub fn prepare(hand_in: &HandIn, drafts: Drafts, known: &Known) -> Result<Prepared, Problem> {
+fn prepare(hand_in: &HandIn, drafts: Drafts, known: &Known) -> Result<Prepared, Problem> {
     let (desk, caller) = (&hand_in.state.desk, &hand_in.client.0);
     match drafts {
         Drafts::One(request, draft) => Ok(accept::prepare_one(desk, caller, request, *draft, known)?),

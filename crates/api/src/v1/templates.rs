@@ -6,16 +6,17 @@ use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use gateway::accept::draft::Fault;
+use gateway::accept::text;
 use gateway::accept::to_the_end;
 use gateway::templates::{Problem as Flaw, RenderError, Source, Template, TemplateName, encode, source_of};
 use model::CompanyId;
 use serde_json::{Value, json};
 use store::{StoreError, StoredTemplate};
 
+use super::answer;
 use super::draft::passes;
 use super::params::read_query;
 use super::send::decide;
-use super::{answer, text};
 use crate::auth::Client;
 use crate::body::{self, Taken};
 use crate::error::Problem;

@@ -210,6 +210,7 @@ async fn a_send_is_told_what_does_not_fit_its_template() {
         ("environment", json!({ "subject": "x", "html": "<p>{{ env('PATH') }}</p>" })),
         ("environment-name", json!({ "subject": "x", "html": "<p>{{ env }}</p>" })),
         ("document", json!({ "subject": "CPF {{ number }}", "html": "x" })),
+        ("bare", json!({ "subject": "{{ a }}", "html": "{{ b }}" })),
     ];
     for (name, source) in &sources {
         assert_eq!(put(&world, name, source).await.status, 200, "{name}");
@@ -225,6 +226,25 @@ async fn a_send_is_told_what_does_not_fit_its_template() {
         ("a call into the environment", "environment", json!({}), 422, "TEMPLATE_ERROR", "template"),
         ("the environment", "environment-name", json!({}), 422, "MISSING_VARIABLE", "variables.env"),
         ("no such template", "nothing", json!({}), 422, "TEMPLATE_NOT_FOUND", "template"),
+        ("an empty subject", "bare", json!({ "a": " ", "b": "x" }), 422, "INVALID_SUBJECT", "subject"),
+        (
+            "a subject turned around",
+            "bare",
+            json!({ "a": "a\u{202e}b", "b": "x" }),
+            422,
+            "CONTROL_CHARACTER",
+            "subject",
+        ),
+        (
+            "an encoded word",
+            "bare",
+            json!({ "a": "=?utf-8?q?x?=", "b": "x" }),
+            422,
+            "INVALID_SUBJECT",
+            "subject",
+        ),
+        ("no html", "bare", json!({ "a": "a", "b": " " }), 422, "INVALID_HTML", "html"),
+        ("NUL in the html", "bare", json!({ "a": "a", "b": "x\0y" }), 422, "CONTROL_CHARACTER", "html"),
         ("a CPF", "document", json!({ "number": "529.982.247-25" }), 400, "PII_NOT_ALLOWED", "subject"),
     ];
     let path = std::env::var("PATH").expect("a path");

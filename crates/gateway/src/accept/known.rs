@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use model::document::looks_like_document;
 use model::{Address, Content};
 use serde_json::Value;
 use store::StoreError;
 use template::{RenderError, Template};
 
-use super::Desk;
 use super::draft::{Draft, DraftTemplate, Fault, Note, OnSuppressed};
+use super::{Desk, text};
 use crate::keys::Caller;
 use crate::suppressions::{names, recipients};
 use crate::templates::TemplateName;
@@ -55,12 +54,13 @@ impl Known {
         };
         let rendered = template.render(&variables).map_err(faults)?;
         if draft.envelope.subject.expose().is_empty() {
-            if looks_like_document(&rendered.subject) {
-                let message = "holds a CPF or CNPJ in clear as the template makes it";
-                return Err(vec![Fault::wrong("subject", "PII_NOT_ALLOWED", message)]);
-            }
+            text::subject(&rendered.subject).map_err(|flaw| vec![flawed("subject", flaw)])?;
             draft.envelope.subject = model::Secret::new(rendered.subject);
         }
+        let is_empty = rendered.html.trim().is_empty();
+        let body =
+            if is_empty { Err(("INVALID_HTML", "is empty".into())) } else { text::body(&rendered.html) };
+        body.map_err(|flaw| vec![flawed("html", flaw)])?;
         draft.notes.extend(unused(template, &variables));
         if let Content::Composed { html, text, .. } = &mut draft.content {
             *html = rendered.html;
@@ -110,6 +110,15 @@ fn unused<'v>(template: &Template, variables: &'v Value) -> impl Iterator<Item =
         code: "UNUSED_VARIABLE",
         message: "is not mentioned in the template".to_owned(),
     })
+}
+
+/// What may not be written may not be made of variables either.
+fn flawed(field: &str, (code, message): text::Flaw) -> Fault {
+    let message = format!("{message} as the template makes it");
+    match code {
+        "PII_NOT_ALLOWED" => Fault::wrong(field, code, message),
+        _ => Fault::unacceptable(field, code, message),
+    }
 }
 
 pub const SUPPRESSED: &str = "RECIPIENT_SUPPRESSED";
