@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use model::{CompanyId, Timestamp};
 use sqlx::{MySql, MySqlConnection, QueryBuilder};
-use store::{Acceptance, Accepted, IdempotencyKey};
+use store::{Acceptance, Accepted, IdempotencyKey, KeptAnswer};
 
 use crate::error::Fault;
 use crate::row::{filled_up, get, parsed, portions};
@@ -25,8 +25,7 @@ pub struct Guards {
 }
 
 struct Kept {
-    body_hash: Vec<u8>,
-    answer: String,
+    said: KeptAnswer,
     keep_until: Timestamp,
     was_there: bool,
     is_changed: bool,
@@ -70,8 +69,7 @@ impl Guards {
         sql.push(" FOR UPDATE");
         for row in sql.build().fetch_all(connection).await? {
             let kept = Kept {
-                body_hash: get(&row, "body_hash")?,
-                answer: get(&row, "answer")?,
+                said: KeptAnswer { body_hash: get(&row, "body_hash")?, answer: get(&row, "answer")? },
                 keep_until: Timestamp::from_millis(get(&row, "keep_until")?),
                 was_there: true,
                 is_changed: false,
@@ -121,8 +119,7 @@ impl Guards {
             let name = (request.company, key.key.clone());
             let was_there = self.keys.get(&name).is_some_and(|kept| kept.was_there);
             let kept = Kept {
-                body_hash: key.body_hash.to_vec(),
-                answer: key.answer.clone(),
+                said: KeptAnswer { body_hash: key.body_hash.to_vec(), answer: key.answer.clone() },
                 keep_until: key.keep_until,
                 was_there,
                 is_changed: true,
@@ -138,8 +135,7 @@ impl Guards {
         if kept.keep_until <= request.now {
             return None;
         }
-        let is_same = kept.body_hash == key.body_hash;
-        Some(if is_same { Accepted::Replayed { answer: kept.answer.clone() } } else { Accepted::KeyReused })
+        Some(kept.said.to(&key.body_hash))
     }
 
     /// `false` when the emails would go over the company's limit of the day.
@@ -159,8 +155,10 @@ impl Guards {
         {
             let sql = "UPDATE idempotency_keys SET body_hash = ?, answer = ?, keep_until = ?
                        WHERE company_id = ? AND `key` = ?";
-            let query =
-                sqlx::query(sql).bind(&kept.body_hash).bind(&kept.answer).bind(kept.keep_until.millis());
+            let query = sqlx::query(sql)
+                .bind(&kept.said.body_hash)
+                .bind(&kept.said.answer)
+                .bind(kept.keep_until.millis());
             query.bind(company.to_string()).bind(name).execute(&mut *connection).await?;
         }
         for ((company, day), accepted) in &self.days {
@@ -178,8 +176,8 @@ impl Guards {
                 "INSERT INTO idempotency_keys (company_id, `key`, body_hash, answer, keep_until) ",
             );
             sql.push_values(new, |mut row, ((company, name), kept)| {
-                row.push_bind(company.to_string()).push_bind(name).push_bind(&kept.body_hash);
-                row.push_bind(&kept.answer).push_bind(kept.keep_until.millis());
+                row.push_bind(company.to_string()).push_bind(name).push_bind(&kept.said.body_hash);
+                row.push_bind(&kept.said.answer).push_bind(kept.keep_until.millis());
             });
             match sql.build().execute(&mut *connection).await.map_err(Fault::Sql) {
                 Err(fault) if fault.is_duplicate() => return Err(Fault::Overtaken),

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use model::{CompanyId, Content, Email, EmailId, Event, RecipientId, Timestamp};
 use sqlx::mysql::MySqlRow;
 use sqlx::{MySql, MySqlConnection, QueryBuilder};
-use store::{Cursor, EmailFilter, Lookup, Page, StoreError, content_codec};
+use store::{Cursor, EmailFilter, KeptAnswer, Lookup, Page, StoreError, content_codec};
 
 use crate::MysqlStore;
 use crate::error::Fault;
@@ -18,6 +18,18 @@ const ROWS_LOOKED_AT_MAX: u32 = 20_000;
 impl Lookup for MysqlStore {
     async fn email(&self, company: CompanyId, id: EmailId) -> Result<Option<Email>, StoreError> {
         self.read((company, id), |connection, &(company, id)| Box::pin(email(connection, company, id))).await
+    }
+
+    async fn kept_answer(
+        &self,
+        company: CompanyId,
+        key: &str,
+        now: Timestamp,
+    ) -> Result<Option<KeptAnswer>, StoreError> {
+        self.read((company, key.to_owned(), now), |connection, (company, key, now)| {
+            Box::pin(kept_answer(connection, *company, key, *now))
+        })
+        .await
     }
 
     async fn emails(
@@ -51,6 +63,20 @@ impl Lookup for MysqlStore {
         });
         find.await
     }
+}
+
+async fn kept_answer(
+    connection: &mut MySqlConnection,
+    company: CompanyId,
+    key: &str,
+    now: Timestamp,
+) -> Result<Option<KeptAnswer>, Fault> {
+    let sql = "SELECT body_hash, answer FROM idempotency_keys WHERE company_id = ? AND `key` = ? AND keep_until > ?";
+    let query = sqlx::query(sql).bind(company.to_string()).bind(key).bind(now.millis());
+    let row = query.fetch_optional(connection).await?;
+    let kept =
+        |row: MySqlRow| Ok(KeptAnswer { body_hash: get(&row, "body_hash")?, answer: get(&row, "answer")? });
+    row.map(kept).transpose()
 }
 
 async fn email(

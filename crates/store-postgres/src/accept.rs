@@ -13,7 +13,7 @@ use sqlx::{PgConnection, Row as _};
 use store::detail::Detail;
 use store::group::{Group, GroupSize};
 use store::thread::HotThread;
-use store::{Acceptance, Accepted, StoreError, content_codec};
+use store::{Acceptance, Accepted, KeptAnswer, StoreError, content_codec};
 use uuid::Uuid;
 
 use crate::error::Fault;
@@ -170,7 +170,7 @@ async fn accept_with_keys(
         let known =
             request.key().and_then(|(company, key)| taken.as_ref().ok()?.get(&(company, key.to_owned())));
         match (known, &taken) {
-            (Some(known), _) => Ok(known.answer_to(request)),
+            (Some(known), _) => Ok(answer_to(request, known)),
             (None, Err(error)) => Err(error.clone()),
             // It was there a moment ago and its time ended between the two statements.
             (None, Ok(_)) => Err(StoreError::InDoubt("an idempotency key ran out just now".into())),
@@ -180,7 +180,10 @@ async fn accept_with_keys(
 }
 
 /// The others of the group are stored by now: whatever happens here concerns those alone who did not get their key.
-async fn read_taken(lane: &mut Lane, lost: &Keys<'_>) -> Result<HashMap<(Uuid, String), Taken>, StoreError> {
+async fn read_taken(
+    lane: &mut Lane,
+    lost: &Keys<'_>,
+) -> Result<HashMap<(Uuid, String), KeptAnswer>, StoreError> {
     if lost.is_empty() {
         return Ok(HashMap::new());
     }
@@ -190,22 +193,14 @@ async fn read_taken(lane: &mut Lane, lost: &Keys<'_>) -> Result<HashMap<(Uuid, S
     })
 }
 
-/// What a key stands for.
-pub struct Taken {
-    pub body_hash: Vec<u8>,
-    pub answer: String,
+/// What its key stands for once it is stored.
+fn kept_of(request: &Request) -> Option<KeptAnswer> {
+    let key = request.acceptance.key.as_ref()?;
+    Some(KeptAnswer { body_hash: key.body_hash.to_vec(), answer: key.answer.clone() })
 }
 
-impl Taken {
-    fn by(request: &Request) -> Option<Self> {
-        let key = request.acceptance.key.as_ref()?;
-        Some(Self { body_hash: key.body_hash.to_vec(), answer: key.answer.clone() })
-    }
-
-    fn answer_to(&self, request: &Request) -> Accepted {
-        let is_same = request.acceptance.key.as_ref().is_some_and(|key| self.body_hash == key.body_hash);
-        if is_same { Accepted::Replayed { answer: self.answer.clone() } } else { Accepted::KeyReused }
-    }
+fn answer_to(request: &Request, kept: &KeptAnswer) -> Accepted {
+    request.acceptance.key.as_ref().map_or(Accepted::Stored, |key| kept.to(&key.body_hash))
 }
 
 /// One request after the other, as if they had come one by one; then everything that is to be stored at once.
@@ -258,14 +253,14 @@ impl Decision {
     fn answer(&mut self, number: usize, request: &Request) -> Accepted {
         let key = request.key().map(|(company, key)| (company, key.to_owned()));
         if let Some(taken) = key.as_ref().and_then(|key| self.keys.taken.get(key)) {
-            return taken.answer_to(request);
+            return answer_to(request, taken);
         }
         if let Some(limit) = request.acceptance.daily_limit
             && !self.count_towards_day(request, limit)
         {
             return Accepted::OverDailyLimit;
         }
-        if let (Some(key), Some(taken)) = (key, Taken::by(request)) {
+        if let (Some(key), Some(taken)) = (key, kept_of(request)) {
             self.keys.holders.insert(key.clone(), number);
             self.keys.taken.insert(key, taken);
         }
@@ -293,7 +288,7 @@ struct LockedKeys {
     gained: HashMap<(Uuid, String), usize>,
     /// Which request got each of them in the end.
     holders: HashMap<(Uuid, String), usize>,
-    taken: HashMap<(Uuid, String), Taken>,
+    taken: HashMap<(Uuid, String), KeptAnswer>,
 }
 
 impl LockedKeys {

@@ -8,10 +8,10 @@ use model::{NewEmail, RecipientId, Status, Timestamp};
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres, Row as _};
-use store::{Acceptance, IdempotencyKey};
+use store::{Acceptance, IdempotencyKey, KeptAnswer};
 use uuid::Uuid;
 
-use crate::accept::{Prepared, Taken};
+use crate::accept::Prepared;
 use crate::error::Fault;
 use crate::lane::Lane;
 use crate::people::{People, write_people};
@@ -304,7 +304,10 @@ impl<'a> Keys<'a> {
     }
 
     /// What they stand for.
-    pub async fn read(&self, connection: &mut PgConnection) -> Result<HashMap<(Uuid, String), Taken>, Fault> {
+    pub async fn read(
+        &self,
+        connection: &mut PgConnection,
+    ) -> Result<HashMap<(Uuid, String), KeptAnswer>, Fault> {
         let rows = sqlx::query(
             "SELECT company_id, key, body_hash, answer
              FROM UNNEST($1::uuid[], $2::text[]) AS given (company_id, key)
@@ -315,7 +318,7 @@ impl<'a> Keys<'a> {
         .fetch_all(connection)
         .await?;
         let read = |row: &sqlx::postgres::PgRow| {
-            let taken = Taken { body_hash: row.try_get(2)?, answer: row.try_get(3)? };
+            let taken = KeptAnswer { body_hash: row.try_get(2)?, answer: row.try_get(3)? };
             Ok(((row.try_get(0)?, row.try_get(1)?), taken))
         };
         rows.iter().map(read).collect()

@@ -3,12 +3,12 @@
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use model::{CompanyId, Content, Email, EmailId, Event, Status};
+use model::{CompanyId, Content, Email, EmailId, Event, Status, Timestamp};
 use sqlx::postgres::{PgArguments, PgPool, PgRow, Postgres};
 use sqlx::query::Query as SqlQuery;
 use sqlx::{AssertSqlSafe, Row as _};
 use store::record::damaged;
-use store::{Cursor, EmailFilter, Lookup, Page, StoreError, content_codec};
+use store::{Cursor, EmailFilter, KeptAnswer, Lookup, Page, StoreError, content_codec};
 use uuid::Uuid;
 
 use crate::PostgresStore;
@@ -22,6 +22,15 @@ const ROWS_LOOKED_AT_MAX: i64 = 10_000;
 impl Lookup for PostgresStore {
     async fn email(&self, company: CompanyId, id: EmailId) -> Result<Option<Email>, StoreError> {
         self.read(email(&self.pool, company, id)).await
+    }
+
+    async fn kept_answer(
+        &self,
+        company: CompanyId,
+        key: &str,
+        now: Timestamp,
+    ) -> Result<Option<KeptAnswer>, StoreError> {
+        self.read(kept_answer(&self.pool, company, key, now)).await
     }
 
     async fn emails(
@@ -62,6 +71,18 @@ async fn email(pool: &PgPool, company: CompanyId, id: EmailId) -> Result<Option<
     let query = sqlx::query(AssertSqlSafe(sql)).bind(id.uuid()).bind(company.uuid());
     let row = query.fetch_optional(pool).await?;
     Ok(row.map(|row| row::record(&row)).transpose()?.map(store::record::Record::email))
+}
+
+async fn kept_answer(
+    pool: &PgPool,
+    company: CompanyId,
+    key: &str,
+    now: Timestamp,
+) -> Result<Option<KeptAnswer>, Fault> {
+    let sql = "SELECT body_hash, answer FROM idempotency_keys WHERE company_id = $1 AND key = $2 AND keep_until > $3";
+    let row = sqlx::query(sql).bind(company.uuid()).bind(key).bind(now.millis()).fetch_optional(pool).await?;
+    let kept = |row: PgRow| Ok(KeptAnswer { body_hash: row.try_get(0)?, answer: row.try_get(1)? });
+    row.map(kept).transpose()
 }
 
 /// In one statement: an email that is deleted meanwhile is there with its history or not at all.

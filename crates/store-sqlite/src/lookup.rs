@@ -6,11 +6,11 @@ use model::{CompanyId, Content, Email, EmailId, Event, Status, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
 use store::record::Record;
-use store::{Cursor, EmailFilter, Lookup, Page, StoreError, content_codec};
+use store::{Cursor, EmailFilter, KeptAnswer, Lookup, Page, StoreError, content_codec};
 
 use crate::SqliteStore;
 use crate::error::from_sqlite;
-use crate::row;
+use crate::{outbox, row};
 
 /// How many rows one page may cost when a filter matches few of them: some fifty milliseconds.
 const ROWS_LOOKED_AT_MAX: i64 = 10_000;
@@ -23,6 +23,16 @@ const TESTED: &str = "seq, status, to_email, external_id, entity_id, last_failur
 impl Lookup for SqliteStore {
     async fn email(&self, company: CompanyId, id: EmailId) -> Result<Option<Email>, StoreError> {
         self.reader.run(move |connection| email(connection, company, id)).await
+    }
+
+    async fn kept_answer(
+        &self,
+        company: CompanyId,
+        key: &str,
+        now: Timestamp,
+    ) -> Result<Option<KeptAnswer>, StoreError> {
+        let key = key.to_owned();
+        self.reader.run(move |connection| outbox::kept_answer(connection, company, &key, now)).await
     }
 
     async fn emails(

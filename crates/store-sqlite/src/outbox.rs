@@ -12,7 +12,8 @@ use store::change::expiry;
 use store::detail::Detail;
 use store::{
     Acceptance, Accepted, AttemptStart, Begun, Cancelled, ClaimRequest, IdempotencyKey, IntakeItem,
-    IntakeStart, IntakeVerdict, Outbox, RetriedNow, Settled, Settlement, StoreError, content_codec,
+    IntakeStart, IntakeVerdict, KeptAnswer, Outbox, RetriedNow, Settled, Settlement, StoreError,
+    content_codec,
 };
 
 use crate::error::from_sqlite;
@@ -100,9 +101,9 @@ impl Outbox for SqliteStore {
 
 fn accept(work: &mut Work<'_>, acceptance: &Acceptance, blocks: &[Vec<u8>]) -> Result<Accepted, StoreError> {
     if let Some(key) = &acceptance.key
-        && let Some(accepted) = earlier_use(work.connection, acceptance.company, key, acceptance.now)?
+        && let Some(kept) = kept_answer(work.connection, acceptance.company, &key.key, acceptance.now)?
     {
-        return Ok(accepted);
+        return Ok(kept.to(&key.body_hash));
     }
     if let Some(limit) = acceptance.daily_limit
         && !count_towards_day(work.connection, acceptance, limit)?
@@ -119,25 +120,24 @@ fn accept(work: &mut Work<'_>, acceptance: &Acceptance, blocks: &[Vec<u8>]) -> R
 }
 
 /// What an earlier request with this key was answered, unless its time is over.
-fn earlier_use(
+pub fn kept_answer(
     connection: &Connection,
     company: CompanyId,
-    key: &IdempotencyKey,
+    key: &str,
     now: Timestamp,
-) -> Result<Option<Accepted>, StoreError> {
-    let found: Option<(Vec<u8>, String)> = connection
+) -> Result<Option<KeptAnswer>, StoreError> {
+    connection
         .prepare_cached(
             "SELECT body_hash, answer FROM idempotency_keys
              WHERE company_id = ?1 AND key = ?2 AND keep_until > ?3",
         )
         .and_then(|mut statement| {
-            let bound = (company.to_string(), &key.key, now.millis());
-            statement.query_row(bound, |row| Ok((row.get(0)?, row.get(1)?))).optional()
+            let bound = (company.to_string(), key, now.millis());
+            let kept =
+                |row: &rusqlite::Row<'_>| Ok(KeptAnswer { body_hash: row.get(0)?, answer: row.get(1)? });
+            statement.query_row(bound, kept).optional()
         })
-        .map_err(from_sqlite)?;
-    Ok(found.map(|(body_hash, answer)| {
-        if body_hash == key.body_hash { Accepted::Replayed { answer } } else { Accepted::KeyReused }
-    }))
+        .map_err(from_sqlite)
 }
 
 fn keep_key(connection: &Connection, company: CompanyId, key: &IdempotencyKey) -> Result<(), StoreError> {

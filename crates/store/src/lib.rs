@@ -45,7 +45,8 @@ pub use history::{Happening, History, Watch};
 pub use lookup::{Cursor, EmailFilter, Lookup, Page};
 pub use outbox::{
     Acceptance, Accepted, AttemptStart, Begun, Cancelled, ClaimRequest, INTAKE_LEASE, IdempotencyKey,
-    IntakeItem, IntakeStart, IntakeVerdict, Outbox, RetriedNow, Routes, Settled, SettledBy, Settlement,
+    IntakeItem, IntakeStart, IntakeVerdict, KeptAnswer, Outbox, RetriedNow, Routes, Settled, SettledBy,
+    Settlement,
 };
 pub use providers::{ProviderNote, Providers, StartsWish};
 pub use recipients::{Erased, RecipientRecord, Recipients};

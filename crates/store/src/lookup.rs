@@ -3,11 +3,19 @@
 use async_trait::async_trait;
 use model::{CompanyId, Content, Email, EmailId, Event, Status, Timestamp};
 
-use crate::StoreError;
+use crate::{KeptAnswer, StoreError};
 
 #[async_trait]
 pub trait Lookup: Send + Sync {
     async fn email(&self, company: CompanyId, id: EmailId) -> Result<Option<Email>, StoreError>;
+
+    /// What an earlier request with this idempotency key was answered, unless its time is over.
+    async fn kept_answer(
+        &self,
+        company: CompanyId,
+        key: &str,
+        now: Timestamp,
+    ) -> Result<Option<KeptAnswer>, StoreError>;
 
     /// Newest first. A page may be short, even empty, and still have a next one: a store looks at a bounded
     /// number of rows per call, so that a rare match among millions costs many cheap calls, not one dear one.

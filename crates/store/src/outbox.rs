@@ -120,6 +120,21 @@ pub enum Accepted {
     OverDailyLimit,
 }
 
+/// What is remembered under an idempotency key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptAnswer {
+    pub body_hash: Vec<u8>,
+    pub answer: String,
+}
+
+impl KeptAnswer {
+    /// The answer to a request that comes with its key.
+    pub fn to(&self, body_hash: &[u8; 32]) -> Accepted {
+        let is_same = self.body_hash == body_hash;
+        if is_same { Accepted::Replayed { answer: self.answer.clone() } } else { Accepted::KeyReused }
+    }
+}
+
 /// Emails of which routes a claim looks at.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Routes {

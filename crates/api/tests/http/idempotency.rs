@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use axum::http::Method;
 use futures_util::future::join_all;
 use model::{KeyMode, Scope};
 use serde_json::{Value, json};
@@ -48,6 +49,36 @@ async fn spelling_does_not_matter_but_content_does() {
     let batch = world.post("/v1/email/batch").key(&world.live).header("idempotency-key", "k");
     assert_eq!(batch.json(&json!([good()])).await.code(), "IDEMPOTENCY_KEY_REUSED");
     assert_eq!(emails(&world).await, 1);
+}
+
+/// Whoever lost the first answer must not be told that nothing was taken, only because it would be refused today.
+#[tokio::test]
+async fn what_changed_since_does_not_change_the_answer() {
+    let world = world().await;
+    let template = "/v1/templates/welcome";
+    let source = json!({ "subject": "Hi", "html": "<p>{{ name }}</p>" });
+    assert_eq!(world.call(Method::PUT, template).key(&world.admin).json(&source).await.status, 200);
+    let body = json!({ "to": "ana@example.com", "template": "welcome", "variables": { "name": "Ana" } });
+    let batch = |key| {
+        let call = world.post("/v1/email/batch").key(&world.live).header("idempotency-key", key);
+        let body = json!([body]);
+        async move { call.json(&body).await }
+    };
+    let (first, first_batch) = (send(&world, &world.live, "k", &body).await, batch("b").await);
+    assert_eq!((first.status, first_batch.json()["accepted"].clone()), (202, json!(1)));
+    assert_eq!(world.call(Method::DELETE, template).key(&world.admin).send().await.status, 204);
+    for (first, again) in
+        [(first, send(&world, &world.live, "k", &body).await), (first_batch, batch("b").await)]
+    {
+        assert_eq!((again.status, &again.bytes), (202, &first.bytes));
+        assert_eq!(again.header("idempotent-replayed"), Some("true"));
+    }
+    let other = json!({ "to": "ana@example.com", "template": "welcome", "variables": { "name": "Eva" } });
+    assert_eq!(send(&world, &world.live, "k", &other).await.code(), "IDEMPOTENCY_KEY_REUSED");
+    assert_eq!(send(&world, &world.live, "new", &body).await.code(), "TEMPLATE_NOT_FOUND");
+    world.clock.advance(Duration::from_secs(24 * 3600));
+    assert_eq!(send(&world, &world.live, "k", &body).await.code(), "TEMPLATE_NOT_FOUND", "it is forgotten");
+    assert_eq!(emails(&world).await, 2);
 }
 
 #[tokio::test]

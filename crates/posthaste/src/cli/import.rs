@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use api::reading::{self, Reading, Refusal};
-use gateway::accept::{Desk, NotTaken, Request, RequestKey, commit, look_up, prepare_one};
+use gateway::accept::{Desk, NotTaken, Request, RequestKey, answered_before, commit, look_up, prepare_one};
 use gateway::keys::Caller;
 use model::{Clock, KeyId, KeyMode};
 use serde_json::{Value, json};
@@ -238,9 +238,16 @@ async fn try_once(office: &Office, place: &Place, form: Form, bytes: &[u8]) -> R
         arrived: Instant::now(),
     };
     let known = look_up(&office.desk, &office.caller, [&draft]).await?;
+    let asked = request.clone();
     let prepared = match prepare_one(&office.desk, &office.caller, request, draft, &known) {
         Ok(prepared) => prepared,
-        Err(faults) => return Ok(Outcome::Refused(faults.into())),
+        Err(faults) => {
+            return match answered_before(&office.desk, office.caller.company.id, &asked).await {
+                Ok(Some(_)) => Ok(Outcome::Known),
+                Err(NotTaken::Store(error)) => Err(error),
+                Ok(None) | Err(_) => Ok(Outcome::Refused(faults.into())),
+            };
+        }
     };
     if office.dry_run {
         return Ok(Outcome::Accepted);

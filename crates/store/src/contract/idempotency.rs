@@ -18,6 +18,21 @@ pub async fn the_same_request_gets_the_first_answer(store: &dyn Store) {
     assert_eq!(emails(store, company).await, [id]);
 }
 
+/// What a key stands for can be asked for, by its company and in its time.
+pub async fn a_kept_answer_is_read(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let other = a_company(store, "other").await;
+    let key = a_key("k1", 1, "first", START);
+    send(store, company, key.clone(), START).await;
+    let kept = async |company, name: &str, now| store.kept_answer(company, name, now).await.expect("read");
+    let first = kept(company, "k1", at_secs(9)).await.expect("it is kept");
+    assert_eq!(first.to(&key.body_hash), Accepted::Replayed { answer: "first".into() });
+    assert_eq!(first.to(&[7; 32]), Accepted::KeyReused);
+    assert_eq!(kept(other, "k1", at_secs(9)).await, None);
+    assert_eq!(kept(company, "K1", at_secs(9)).await, None);
+    assert_eq!(kept(company, "k1", key.keep_until).await, None);
+}
+
 /// Another request under a used key is refused, and the first one still has its answer.
 pub async fn another_request_under_the_key_is_refused(store: &dyn Store) {
     let company = a_company(store, "acme").await;

@@ -59,6 +59,7 @@ macro_rules! store_contract {
             ] racing [the_daily_limit_holds_in_a_race]
             idempotency [
                 the_same_request_gets_the_first_answer,
+                a_kept_answer_is_read,
                 another_request_under_the_key_is_refused,
                 keys_belong_to_their_company,
                 a_key_is_forgotten_after_its_time,
