@@ -149,7 +149,18 @@ impl From<StoreError> for Problem {
             StoreError::Exists(_) => {
                 Self::new(StatusCode::CONFLICT, "EXISTS", "there is one of that name already")
             }
-            StoreError::Unusable(_) | StoreError::Broken(_) => {
+            // While we run: a password that was changed, a right that was taken away. Somebody mends it, and nothing of
+            // what was asked has happened.
+            StoreError::Unusable(_) => {
+                tracing::error!(%error, "a request was refused: the store does not let us in");
+                Self::new(
+                    unavailable,
+                    "STORE_UNAVAILABLE",
+                    "the store cannot be used now; nothing was changed",
+                )
+                .later(COME_BACK)
+            }
+            StoreError::Broken(_) => {
                 tracing::error!(%error, "a request failed: the store did not work");
                 Self::internal()
             }
@@ -222,7 +233,7 @@ mod tests {
             (StoreError::Full(text()), 503, "STORAGE_LOW", "nothing was changed"),
             (StoreError::InDoubt(text()), 503, "STORE_IN_DOUBT", "may have been done"),
             (StoreError::Broken(text()), 500, "INTERNAL_ERROR", "something went wrong"),
-            (StoreError::Unusable(text()), 500, "INTERNAL_ERROR", "something went wrong"),
+            (StoreError::Unusable(text()), 503, "STORE_UNAVAILABLE", "nothing was changed"),
         ];
         for (error, status, code, words) in cases {
             let problem = Problem::from(error);

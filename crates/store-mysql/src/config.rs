@@ -1,7 +1,7 @@
 //! What the operator wrote as `store.url`, checked and made into options. Nothing here prints the password.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sqlx::ConnectOptions as _;
@@ -103,6 +103,9 @@ impl Parameters {
                 "sslrootcert" | "ssl-ca" if value.is_empty() => {
                     return Err(format!("{name} must name a file with certificates"));
                 }
+                "sslrootcert" | "ssl-ca" if !Path::new(&*value).is_file() => {
+                    return Err("sslrootcert names a file that is not there".into());
+                }
                 "sslrootcert" | "ssl-ca" => parameters.root_certificate = Some(value.into_owned().into()),
                 _ => return Err(format!("an unknown parameter; those known are {PARAMETERS}")),
             }
@@ -182,6 +185,7 @@ mod tests {
             ("mysql://ana:hunter2@db/", "name of the database is missing"),
             ("mysql://ana:hunter2@db/mail?sslmode=hunter2", "sslmode must be one of"),
             ("mysql://ana:hunter2@db/mail?sslrootcert=", "sslrootcert must name"),
+            ("mysql://ana:hunter2@db/mail?sslrootcert=/no/hunter2.pem", "a file that is not there"),
             ("mysql://ana:hunter2@db/mail?pool_max=0", "from 1 to 200"),
             ("mysql://ana:hunter2@db/mail?pool_max=hunter2", "from 1 to 200"),
             ("mysql://ana:hunter2@db/mail?hunter2=1", "those known are sslmode"),

@@ -105,7 +105,9 @@ pub fn from_sqlx(error: Error) -> StoreError {
         Error::Io(error) => StoreError::Unavailable(format!("no connection to the database: {error}")),
         Error::Tls(error) => StoreError::Unavailable(format!("no TLS with the database: {error}")),
         Error::Protocol(text) => StoreError::Unavailable(format!("the connection is out of order: {text}")),
-        Error::PoolTimedOut => StoreError::Unavailable("no connection to the database became free".into()),
+        Error::PoolTimedOut => StoreError::Unavailable(
+            "no connection to the database could be had: it does not answer, or all of the pool are in use".into(),
+        ),
         Error::PoolClosed => StoreError::Unavailable("the store is closed".into()),
         // The driver can send a password of this kind through TLS alone.
         Error::Configuration(error) if error.to_string().contains("RSA") => StoreError::Unusable(

@@ -1,6 +1,7 @@
 //! What the operator wrote as `store.url`, checked and made into options. Nothing here prints the password.
 
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 use sqlx::ConnectOptions as _;
@@ -82,6 +83,9 @@ impl PostgresConfig {
                 "sslmode" => return Err(format!("sslmode must be one of {}", SSL_MODES.join(", "))),
                 "sslrootcert" if value.is_empty() => {
                     return Err("sslrootcert must name a file with certificates".into());
+                }
+                "sslrootcert" if !Path::new(&*value).is_file() => {
+                    return Err("sslrootcert names a file that is not there".into());
                 }
                 "sslrootcert" => passed_on.push(("sslrootcert", value.into_owned())),
                 _ => return Err(format!("an unknown parameter; those known are {PARAMETERS}")),
@@ -178,6 +182,7 @@ mod tests {
             ("postgres://ana:hunter2@db/", "name of the database is missing"),
             ("postgres://ana:hunter2@db/mail?sslmode=hunter2", "sslmode must be one of"),
             ("postgres://ana:hunter2@db/mail?sslrootcert=", "sslrootcert must name"),
+            ("postgres://ana:hunter2@db/mail?sslrootcert=/no/hunter2.pem", "a file that is not there"),
             ("postgres://ana:hunter2@db/mail?pool_max=0", "from 1 to 200"),
             ("postgres://ana:hunter2@db/mail?pool_max=hunter2", "from 1 to 200"),
             ("postgres://ana:hunter2@db/mail?hunter2=1", "those known are sslmode"),

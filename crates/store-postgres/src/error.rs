@@ -92,7 +92,10 @@ pub fn from_sqlx(error: Error) -> StoreError {
         Error::Tls(error) => StoreError::Unavailable(format!("no TLS with PostgreSQL: {error}")),
         // A server or proxy that goes away while a connection is being made.
         Error::Protocol(text) => StoreError::Unavailable(format!("the connection is out of order: {text}")),
-        Error::PoolTimedOut => StoreError::Unavailable("no connection to PostgreSQL became free".into()),
+        Error::PoolTimedOut => StoreError::Unavailable(
+            "no connection to PostgreSQL could be had: it does not answer, or all of the pool are in use"
+                .into(),
+        ),
         Error::PoolClosed => StoreError::Unavailable("the store is closed".into()),
         Error::Configuration(_) => StoreError::Unusable("PostgreSQL cannot be reached as configured".into()),
         // What the driver says of a column it cannot decode names the column and the types.

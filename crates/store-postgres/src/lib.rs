@@ -91,7 +91,7 @@ impl PostgresStore {
     /// The same, with the thread that is to do what many wait for.
     pub async fn open_on(config: &PostgresConfig, thread: HotThread) -> Result<Self, StoreError> {
         let mut connection = lane::connect(&config.options()).await.map_err(|error| named(config, error))?;
-        schema::require_version(&mut connection).await?;
+        schema::require_fitness(&mut connection).await?;
         schema::migrate(&mut connection).await?;
         // The server notices that it is gone either way.
         let _ = connection.close().await;

@@ -116,16 +116,25 @@ async fn schema_version(connection: &mut PgConnection) -> Result<usize, Fault> {
 /// The first words of a server's version number that this store works with.
 const VERSION_MIN: i32 = 150_000;
 
+/// What a database must be written in: one of another encoding refuses what people write, a subject with a euro sign as
+/// well as what a mail server answered. The second takes every byte as it is.
+const ENCODINGS: [&str; 2] = ["UTF8", "SQL_ASCII"];
+
 /// Refuses a server that lacks what the schema needs.
-pub async fn require_version(connection: &mut PgConnection) -> Result<(), StoreError> {
-    let version: i32 = sqlx::query("SELECT current_setting('server_version_num')::integer")
-        .fetch_one(connection)
-        .await
-        .and_then(|row| row.try_get(0))
-        .map_err(from_sqlx)?;
+pub async fn require_fitness(connection: &mut PgConnection) -> Result<(), StoreError> {
+    let sql = "SELECT current_setting('server_version_num')::integer, current_setting('server_encoding')";
+    let row = sqlx::query(sql).fetch_one(connection).await.map_err(from_sqlx)?;
+    let version: i32 = row.try_get(0).map_err(from_sqlx)?;
     if version < VERSION_MIN {
         let text = format!("PostgreSQL {} is too old; posthaste needs 15 or newer", version / 10_000);
         return Err(StoreError::Unusable(text));
+    }
+    let encoding: String = row.try_get(1).map_err(from_sqlx)?;
+    if !ENCODINGS.contains(&&*encoding) {
+        return Err(StoreError::Unusable(format!(
+            "the database has the encoding {encoding}, which cannot hold every text; make one with \
+             CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
+        )));
     }
     Ok(())
 }

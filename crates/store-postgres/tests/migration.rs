@@ -132,3 +132,16 @@ async fn what_stands_in_the_way_is_named_without_the_password() {
         assert!(!error.to_string().contains("hunter2"), "{error}");
     }
 }
+
+#[tokio::test]
+async fn a_database_that_cannot_hold_every_text_is_refused() {
+    let database = Database::new().await;
+    let mut admin = database.admin().await;
+    run(&mut admin, &format!("DROP DATABASE {}", database.name)).await;
+    let made = format!("CREATE DATABASE {} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0", database.name);
+    run(&mut admin, &made).await;
+    let Err(StoreError::Unusable(text)) = PostgresStore::open(&database.config()).await else {
+        panic!("it was opened")
+    };
+    assert!(text.contains("LATIN1") && text.contains("ENCODING 'UTF8'"), "{text}");
+}
