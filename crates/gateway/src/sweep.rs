@@ -268,9 +268,13 @@ impl Sweep {
                 return Ok(());
             }
             let pruned = gateway.store.prune(&gateway.settings.retention, now, PRUNED_PER_BATCH).await?;
-            let touched = pruned.contents + pruned.emails + pruned.dead_letters + pruned.idempotency_keys;
+            let touched = pruned.contents
+                + pruned.emails
+                + pruned.dead_letters
+                + pruned.idempotency_keys
+                + pruned.tallies;
             swept.pruned += touched;
-            if touched == 0 {
+            if touched == 0 && !pruned.is_under_way {
                 self.pruned_at = Some(Instant::now());
                 return Ok(());
             }

@@ -336,3 +336,51 @@ pub async fn forget(
     query.execute(connection).await?;
     Ok(())
 }
+
+/// Takes away up to `limit` counts of days before that one, each with those it was about; those of one company at a time,
+/// as the index has them. A count goes when all those are gone.
+pub async fn prune(connection: &mut MySqlConnection, before_day: i64, limit: u32) -> Result<u64, Fault> {
+    let sql = "DELETE FROM day_tallies WHERE day < ? ORDER BY day LIMIT ?";
+    let days = sqlx::query(sql).bind(before_day).bind(limit).execute(&mut *connection).await?;
+    let mut gone = 0;
+    for (company, entity, day, kind) in old_tallies(connection, before_day, limit).await? {
+        if gone >= u64::from(limit) {
+            break;
+        }
+        let sql = "DELETE FROM entity_recipients
+                   WHERE company_id = ? AND entity_id = ? AND type = ? AND last_day < ? LIMIT ?";
+        let query = sqlx::query(sql).bind(&company).bind(&entity).bind(&kind).bind(before_day).bind(limit);
+        let people = query.execute(&mut *connection).await?.rows_affected();
+        gone += people;
+        if people < u64::from(limit) {
+            let sql =
+                "DELETE FROM entity_tallies WHERE company_id = ? AND entity_id = ? AND day = ? AND type = ?";
+            let query = sqlx::query(sql).bind(&company).bind(&entity).bind(day).bind(&kind);
+            gone += query.execute(&mut *connection).await?.rows_affected();
+        }
+    }
+    Ok(days.rows_affected() + gone)
+}
+
+type OldTally = (String, String, i64, String);
+
+async fn old_tallies(
+    connection: &mut MySqlConnection,
+    before_day: i64,
+    limit: u32,
+) -> Result<Vec<OldTally>, Fault> {
+    let sql = "SELECT id FROM companies WHERE EXISTS (
+                   SELECT 1 FROM entity_tallies WHERE company_id = companies.id AND day < ?) LIMIT 1";
+    let Some(company) = sqlx::query(sql).bind(before_day).fetch_optional(&mut *connection).await? else {
+        return Ok(Vec::new());
+    };
+    let company: String = get(&company, "id")?;
+    let sql =
+        "SELECT company_id, entity_id, day, type FROM entity_tallies FORCE INDEX (entity_tallies_by_day)
+               WHERE company_id = ? AND day < ? ORDER BY day LIMIT ?";
+    let rows = sqlx::query(sql).bind(company).bind(before_day).bind(limit).fetch_all(connection).await?;
+    let read = |row: &MySqlRow| {
+        Ok((get(row, "company_id")?, get(row, "entity_id")?, get(row, "day")?, get(row, "type")?))
+    };
+    rows.iter().map(read).collect()
+}

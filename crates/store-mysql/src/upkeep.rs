@@ -10,6 +10,7 @@ use model::alert::FAILURES_WITHIN;
 use model::{EmailId, Status, Timestamp, WorkerId};
 use sqlx::mysql::MySqlRow;
 use sqlx::{MySql, MySqlConnection, QueryBuilder, Row as _};
+use store::tallies::kept_since;
 use store::{Pruned, QueueStats, Retention, StoreError, Upkeep, Weakness};
 use uuid::Uuid;
 
@@ -17,7 +18,7 @@ use crate::counts::DEAD_LETTER;
 use crate::error::Fault;
 use crate::lane::Lane;
 use crate::row::{self, at, get, ids, moment, parsed, push_list};
-use crate::{MysqlStore, weaknesses};
+use crate::{MysqlStore, tallies, weaknesses};
 
 #[async_trait]
 impl Upkeep for MysqlStore {
@@ -160,6 +161,8 @@ async fn prune(lane: &mut Lane, pruning: &Pruning) -> Result<(Pruned, Walk), Fau
         emails: delete_emails(lane, &emails).await?,
         dead_letters: forget_dead_letters(lane, now.minus(retention.dead_letters), limit).await?,
         idempotency_keys: delete_keys(&mut lane.connection, now, limit).await?,
+        tallies: tallies::prune(&mut lane.connection, kept_since(now), limit).await?,
+        is_under_way: !(walk.contents.is_empty() && walk.emails.is_empty()),
     };
     prune_traces(&mut lane.connection, retention, now, limit).await?;
     Ok((pruned, walk))

@@ -8,6 +8,7 @@ use sqlx::{PgConnection, Row as _};
 use store::record::damaged;
 use store::tallies::ENTITY_ROWS_LOOKED_AT_MAX;
 use store::{DayTally, EntityRecord, EntityTally, StoreError, Tallies};
+use uuid::Uuid;
 
 use crate::PostgresStore;
 use crate::error::Fault;
@@ -190,4 +191,59 @@ fn count(row: &PgRow, name: &str) -> Result<u64, Fault> {
 
 fn day(row: &PgRow) -> Result<DayTally, Fault> {
     Ok(DayTally { day: row.try_get("day")?, kind: kind(row)?, total: count(row, "total")? })
+}
+
+/// Takes away up to `limit` counts of days before that one, each with those it was about; those of one company at a time,
+/// as the index has them. Counts go when all those are gone.
+pub async fn prune(connection: &mut PgConnection, before_day: i64, limit: u32) -> Result<u64, Fault> {
+    let limit = i64::from(limit);
+    let days = sqlx::query(
+        "WITH old AS MATERIALIZED (
+             SELECT company_id, mode, day, type FROM day_tallies WHERE day < $1 ORDER BY day LIMIT $2
+         )
+         DELETE FROM day_tallies t USING old
+         WHERE t.company_id = old.company_id AND t.mode = old.mode AND t.day = old.day AND t.type = old.type",
+    );
+    let gone = days.bind(before_day).bind(limit).execute(&mut *connection).await?.rows_affected();
+    let company = sqlx::query(
+        "SELECT id FROM companies c
+         WHERE EXISTS (SELECT 1 FROM entity_tallies t WHERE t.company_id = c.id AND t.day < $1) LIMIT 1",
+    );
+    let Some(company) = company.bind(before_day).fetch_optional(&mut *connection).await? else {
+        return Ok(gone);
+    };
+    let company: Uuid = company.try_get(0)?;
+    let people = sqlx::query(
+        "WITH old AS MATERIALIZED (
+             SELECT r.entity_id, r.type, r.address
+             FROM (SELECT DISTINCT entity_id, type FROM (
+                       SELECT entity_id, type FROM entity_tallies
+                       WHERE company_id = $1 AND day < $2 ORDER BY day, entity_id, type LIMIT $3
+                   ) AS first) AS t
+                  CROSS JOIN LATERAL (
+                      SELECT * FROM entity_recipients
+                      WHERE company_id = $1 AND entity_id = t.entity_id AND type = t.type AND last_day < $2 LIMIT $3
+                  ) AS r
+             LIMIT $3
+         )
+         DELETE FROM entity_recipients r USING old
+         WHERE r.company_id = $1 AND r.entity_id = old.entity_id AND r.type = old.type AND r.address = old.address
+           AND r.last_day < $2",
+    );
+    let people = people.bind(company).bind(before_day).bind(limit).execute(&mut *connection).await?;
+    let people = people.rows_affected();
+    // Perhaps not all of them.
+    if i64::try_from(people).is_ok_and(|people| people >= limit) {
+        return Ok(gone + people);
+    }
+    let counts = sqlx::query(
+        "WITH old AS MATERIALIZED (
+             SELECT entity_id, day, type FROM entity_tallies
+             WHERE company_id = $1 AND day < $2 ORDER BY day, entity_id, type LIMIT $3
+         )
+         DELETE FROM entity_tallies t USING old
+         WHERE t.company_id = $1 AND t.entity_id = old.entity_id AND t.day = old.day AND t.type = old.type",
+    );
+    let counts = counts.bind(company).bind(before_day).bind(limit).execute(connection).await?;
+    Ok(gone + people + counts.rows_affected())
 }

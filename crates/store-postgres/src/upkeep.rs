@@ -9,6 +9,7 @@ use model::alert::FAILURES_WITHIN;
 use model::{EmailId, Status, Timestamp, WorkerId};
 use sqlx::{PgConnection, PgPool, Row as _};
 use store::detail::Detail;
+use store::tallies::kept_since;
 use store::{Pruned, QueueStats, Retention, StoreError, Upkeep, Weakness};
 use uuid::Uuid;
 
@@ -16,7 +17,7 @@ use crate::counts::Counts;
 use crate::error::Fault;
 use crate::insert::different_tags;
 use crate::row::{self, at};
-use crate::{PostgresStore, settle, weaknesses};
+use crate::{PostgresStore, settle, tallies, weaknesses};
 
 /// How many places (route and company) are looked at for the email that has been due longest.
 const PLACES_MAX: i64 = 10_000;
@@ -174,6 +175,8 @@ async fn prune(
     let pruned = Pruned {
         contents: delete_contents(connection, &contents).await?,
         idempotency_keys: delete_keys(connection, now, limit).await?,
+        tallies: tallies::prune(connection, kept_since(now), limit).await?,
+        is_under_way: !(walk.contents.is_nil() && walk.emails.is_nil()),
         dead_letters: end_dead_letters(connection, now.minus(retention.dead_letters), limit).await?,
         // Last, since it ends with the counts.
         emails: delete_emails(connection, &emails).await?,

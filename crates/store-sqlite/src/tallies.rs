@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use model::company::KeyMode;
 use model::{CompanyId, Event, EventKind, Timestamp};
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, OptionalExtension, Row};
 use store::record::damaged;
 use store::tallies::{ENTITY_ROWS_LOOKED_AT_MAX, TALLIED, day_of};
 use store::{DayTally, EntityRecord, EntityTally, StoreError, Tallies};
 
 use crate::SqliteStore;
 use crate::error::from_sqlite;
+use crate::upkeep::execute;
 
 /// What was sent in one transaction, by company, mode and day.
 #[derive(Debug, Default)]
@@ -226,4 +227,58 @@ fn days(rows: Vec<(i64, String, u64)>) -> Result<Vec<DayTally>, StoreError> {
 
 fn event_kind(text: &str) -> Result<EventKind, StoreError> {
     text.parse().map_err(|_| damaged("a tally"))
+}
+
+/// Takes away up to `limit` counts of days before that one, each with those it was about; those of one company at a time,
+/// as the index has them. A count goes when all those are gone.
+pub fn prune(connection: &Connection, before_day: i64, limit: u32) -> Result<u64, StoreError> {
+    let days = execute(
+        connection,
+        "DELETE FROM day_tallies WHERE (company_id, mode, day, type) IN (
+             SELECT company_id, mode, day, type FROM day_tallies WHERE day < ?1 LIMIT ?2)",
+        (before_day, limit),
+    )?;
+    let mut gone = 0;
+    for (company, entity, day, kind) in old_tallies(connection, before_day, limit)? {
+        if gone >= u64::from(limit) {
+            break;
+        }
+        let people = execute(
+            connection,
+            "DELETE FROM entity_recipients WHERE (company_id, entity_id, type, address) IN (
+                 SELECT company_id, entity_id, type, address FROM entity_recipients
+                 WHERE company_id = ?1 AND entity_id = ?2 AND type = ?3 AND last_day < ?4 LIMIT ?5)",
+            (&company, &entity, &kind, before_day, limit),
+        )?;
+        gone += people;
+        if people < u64::from(limit) {
+            gone += execute(
+                connection,
+                "DELETE FROM entity_tallies WHERE company_id = ?1 AND entity_id = ?2 AND day = ?3 AND type = ?4",
+                (&company, &entity, day, &kind),
+            )?;
+        }
+    }
+    Ok(days + gone)
+}
+
+type OldTally = (String, String, i64, String);
+
+fn old_tallies(connection: &Connection, before_day: i64, limit: u32) -> Result<Vec<OldTally>, StoreError> {
+    let company: Option<String> = connection
+        .prepare_cached(
+            "SELECT id FROM companies WHERE EXISTS (
+                 SELECT 1 FROM entity_tallies WHERE company_id = companies.id AND day < ?1) LIMIT 1",
+        )
+        .and_then(|mut statement| statement.query_row([before_day], |row| row.get(0)).optional())
+        .map_err(from_sqlite)?;
+    let Some(company) = company else { return Ok(Vec::new()) };
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT company_id, entity_id, day, type FROM entity_tallies
+             WHERE company_id = ?1 AND day < ?2 ORDER BY day LIMIT ?3",
+        )
+        .map_err(from_sqlite)?;
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+    statement.query_map((company, before_day, limit), read).and_then(Iterator::collect).map_err(from_sqlite)
 }

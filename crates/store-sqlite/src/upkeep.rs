@@ -6,11 +6,12 @@ use async_trait::async_trait;
 use model::alert::FAILURES_WITHIN;
 use model::{Status, Timestamp, WorkerId};
 use rusqlite::Connection;
+use store::tallies::kept_since;
 use store::{Pruned, QueueStats, Retention, RoomLeft, Routes, StoreError, Upkeep, Weakness};
 
 use crate::error::from_sqlite;
 use crate::writer::Work;
-use crate::{SqliteStore, claim, row};
+use crate::{SqliteStore, claim, row, tallies};
 
 /// How many hops from lane to lane are made for the email that has been due longest.
 const HOPS_MAX: usize = 20_000;
@@ -159,6 +160,7 @@ fn prune(
         (now.millis(), limit),
     )?;
     prune_traces(work.connection, retention, now, limit)?;
+    pruned.tallies = tallies::prune(work.connection, kept_since(now), limit)?;
     Ok(pruned)
 }
 
@@ -245,7 +247,7 @@ fn delete_email(work: &mut Work<'_>, email: &Old) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn execute(connection: &Connection, sql: &str, values: impl rusqlite::Params) -> Result<u64, StoreError> {
+pub fn execute(connection: &Connection, sql: &str, values: impl rusqlite::Params) -> Result<u64, StoreError> {
     let changed = connection.prepare_cached(sql).and_then(|mut statement| statement.execute(values));
     changed.map(|changed| changed as u64).map_err(from_sqlite)
 }

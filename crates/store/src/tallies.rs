@@ -26,6 +26,15 @@ pub const TALLIED: [EventKind; 12] = [
 /// those of a page are among the first hundreds.
 pub const ENTITY_ROWS_LOOKED_AT_MAX: u32 = 20_000;
 
+/// How many days are kept: nobody can ask for more than a year. What they hold of a person, an address that something
+/// happened to, goes with them.
+pub const DAYS_KEPT: i64 = 366;
+
+/// The first day that is kept.
+pub fn kept_since(now: Timestamp) -> i64 {
+    day_of(now) - DAYS_KEPT
+}
+
 #[async_trait]
 pub trait Tallies: Send + Sync {
     /// Adds up what was noted since the last time, at most `limit` notes. Returns how many there were; call again while

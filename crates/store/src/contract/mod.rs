@@ -304,6 +304,7 @@ macro_rules! store_contract {
             ] racing [no_version_is_lost_in_a_race]
             tallies [
                 an_entity_is_summed_up,
+                old_days_are_forgotten,
                 a_summary_begins_at_a_day,
                 a_companys_days_are_counted,
                 every_tallied_kind_is_counted,

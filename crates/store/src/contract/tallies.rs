@@ -6,7 +6,7 @@ use testkit::{START, an_address, an_email_at, an_entity, at_secs};
 use super::feedback::{report, reported};
 use super::stage::{a_company, attempted, fail, sent, stored};
 use crate::tallies::{TALLIED, day_of};
-use crate::{DayTally, EntityTally, Store};
+use crate::{DayTally, EntityTally, Pruned, Retention, Store};
 
 const DAY_SECS: u64 = 24 * 3600;
 
@@ -35,6 +35,49 @@ async fn summary(store: &dyn Store, company: CompanyId, entity: &str, since_day:
     let mut found = store.entity_tally(company, entity, since_day).await.expect("read");
     found.sort_by_key(|tally| tally.kind.as_str());
     found
+}
+
+/// Counts nobody can ask for any more go, a step at a time, and with them the addresses they were about; what happened to
+/// one of those since then keeps it.
+pub async fn old_days_are_forgotten(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let old = START;
+    let young = START.plus(std::time::Duration::from_secs(10 * DAY_SECS));
+    for number in 0..12 {
+        let address = format!("person-{number}@example.com");
+        was_sent(store, about(company, "club-9", &address, old)).await;
+    }
+    was_sent(store, about(company, "club-8", "ana@example.com", old)).await;
+    was_sent(store, about(company, "club-9", "person-3@example.com", young)).await;
+    folded(store).await;
+    let retention = Retention {
+        content: std::time::Duration::from_secs(DAY_SECS),
+        emails: std::time::Duration::from_secs(DAY_SECS),
+        dead_letters: std::time::Duration::from_secs(DAY_SECS),
+    };
+    let pruned = async |days: u64, limit| {
+        let now = START.plus(std::time::Duration::from_secs(days * DAY_SECS));
+        let mut gone = 0;
+        loop {
+            let step = store.prune(&retention, now, limit).await.expect("pruned");
+            gone += step.tallies;
+            assert!(step.tallies <= u64::from(limit) * 4, "a step is bounded: {step:?}");
+            if step == Pruned::default() {
+                return gone;
+            }
+        }
+    };
+    let all = async |entity: &str| summary(store, company, entity, 0).await;
+    assert_eq!(pruned(366, 5).await, 0, "a year is kept");
+    assert_eq!(all("club-9").await, [tally(EventKind::Sent, 13, 12)]);
+    // Two counts by entity, one by company; twelve who were met, one of them since.
+    assert_eq!(pruned(367, 5).await, 3 + 12);
+    assert_eq!(all("club-9").await, [tally(EventKind::Sent, 1, 1)]);
+    assert_eq!(all("club-8").await, []);
+    let days = store.company_days(Some(company), None, 0).await.expect("read");
+    assert_eq!(days.iter().map(|tally| tally.day).collect::<Vec<_>>(), [day_of(young)]);
+    assert_eq!(pruned(377, 5).await, 3);
+    assert_eq!(all("club-9").await, []);
 }
 
 /// Totals and unique recipients per event, of the entity that is asked for.
