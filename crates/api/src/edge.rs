@@ -94,6 +94,7 @@ fn end_span(span: &mut Span, status: StatusCode) {
 
 fn finish(response: &mut Response, id: &str, state: &ApiState) {
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+        problem.log(id);
         *response.body_mut() = problem.body(id).into();
         let headers = response.headers_mut();
         headers.remove(header::CONTENT_LENGTH);

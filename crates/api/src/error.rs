@@ -28,11 +28,13 @@ pub struct Problem {
     pub detail: Cow<'static, str>,
     pub errors: Vec<Fault>,
     pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// For the log alone.
+    cause: Option<StoreError>,
 }
 
 impl Problem {
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { status, code, detail: detail.into(), errors: Vec::new(), headers: Vec::new() }
+        Self { status, code, detail: detail.into(), errors: Vec::new(), headers: Vec::new(), cause: None }
     }
 
     pub fn bad_request(code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
@@ -66,6 +68,23 @@ impl Problem {
     pub fn with(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.push((name, value));
         self
+    }
+
+    /// What the operator is told of it; by the id they find the request that a client tells them of.
+    pub fn log(&self, request_id: &str) {
+        let Some(error) = &self.cause else { return };
+        let message = match error {
+            StoreError::Full(_) => "a request was refused: the store has no room",
+            StoreError::Unavailable(_) => "a request was refused: the store cannot be reached",
+            StoreError::Unusable(_) => "a request was refused: the store does not let us in",
+            StoreError::InDoubt(_) => "a request is in doubt: the store was lost before it could answer",
+            StoreError::Exists(_) | StoreError::Broken(_) => "a request failed: the store did not work",
+        };
+        if error.is_temporary() {
+            tracing::warn!(requestId = request_id, %error, "{message}");
+        } else {
+            tracing::error!(requestId = request_id, %error, "{message}");
+        }
     }
 
     /// The body, in the order people read it.
@@ -116,55 +135,30 @@ impl From<Vec<Fault>> for Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        let unavailable = StatusCode::SERVICE_UNAVAILABLE;
-        match &error {
+        let later = |code, detail| Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail).later(COME_BACK);
+        let problem = match &error {
             StoreError::Full(_) => {
-                tracing::warn!(%error, "a request was refused: the store has no room");
-                Self::new(
-                    unavailable,
-                    "STORAGE_LOW",
-                    "there is no room to store anything; nothing was changed",
-                )
-                .later(COME_BACK)
+                later("STORAGE_LOW", "there is no room to store anything; nothing was changed")
             }
             StoreError::Unavailable(_) => {
-                tracing::warn!(%error, "a request was refused: the store cannot be reached");
-                Self::new(
-                    unavailable,
-                    "STORE_UNAVAILABLE",
-                    "the store cannot be reached now; nothing was changed",
-                )
-                .later(COME_BACK)
-            }
-            StoreError::InDoubt(_) => {
-                tracing::warn!(%error, "a request is in doubt: the store was lost before it could answer");
-                Self::new(
-                    unavailable,
-                    "STORE_IN_DOUBT",
-                    "the store was lost before it could answer; what was asked for may have been done, so repeat it with \
-                     the same Idempotency-Key",
-                )
-                .later(COME_BACK)
-            }
-            StoreError::Exists(_) => {
-                Self::new(StatusCode::CONFLICT, "EXISTS", "there is one of that name already")
+                later("STORE_UNAVAILABLE", "the store cannot be reached now; nothing was changed")
             }
             // While we run: a password that was changed, a right that was taken away. Somebody mends it, and nothing of
             // what was asked has happened.
             StoreError::Unusable(_) => {
-                tracing::error!(%error, "a request was refused: the store does not let us in");
-                Self::new(
-                    unavailable,
-                    "STORE_UNAVAILABLE",
-                    "the store cannot be used now; nothing was changed",
-                )
-                .later(COME_BACK)
+                later("STORE_UNAVAILABLE", "the store cannot be used now; nothing was changed")
             }
-            StoreError::Broken(_) => {
-                tracing::error!(%error, "a request failed: the store did not work");
-                Self::internal()
+            StoreError::InDoubt(_) => later(
+                "STORE_IN_DOUBT",
+                "the store was lost before it could answer; what was asked for may have been done, so repeat it with \
+                 the same Idempotency-Key",
+            ),
+            StoreError::Exists(_) => {
+                return Self::new(StatusCode::CONFLICT, "EXISTS", "there is one of that name already");
             }
-        }
+            StoreError::Broken(_) => Self::internal(),
+        };
+        Self { cause: Some(error), ..problem }
     }
 }
 
