@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use sqlx::ConnectOptions as _;
 use sqlx::postgres::PgConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection};
 use url::Url;
 
 /// How many connections the pool may hold unless the URL says otherwise.
@@ -16,6 +16,37 @@ const POOL_MAX: u32 = 200;
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a call waits for a connection of the pool.
 pub const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How a connection is made and what it asks of the server once it is there. Not as it is made: a pool in between such as
+/// PgBouncer refuses settings in the first message.
+#[derive(Clone)]
+pub struct Session {
+    pub options: PgConnectOptions,
+    settings: String,
+}
+
+impl Session {
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.settings.push_str(&set(name, value));
+        self
+    }
+
+    pub async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
+        let mut connection = PgConnection::connect_with(&self.options).await?;
+        self.set_up(&mut connection).await?;
+        Ok(connection)
+    }
+
+    pub async fn set_up(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(AssertSqlSafe(self.settings.clone())).execute(connection).await?;
+        Ok(())
+    }
+}
+
+fn set(name: &str, value: &str) -> String {
+    format!("SET {name} = '{value}';")
+}
 
 /// What every connection asks of the server. Nothing of ours takes long: what does is stuck, and says so. A transaction
 /// whose next statement does not come belongs to a connection that was lost without a word, and holds locks: it ends
@@ -99,7 +130,7 @@ impl PostgresConfig {
         let options = PgConnectOptions::from_url(&url)
             .map_err(|_| format!("user, password or database are not readable; {form}"))?
             .application_name("posthaste")
-            .options(SESSION.iter().copied())
+            .extra_float_digits(None)
             .disable_statement_logging();
         Ok(Self { options, shown, pool_max })
     }
@@ -117,12 +148,17 @@ impl PostgresConfig {
         self.pool_max
     }
 
-    pub(crate) fn options(&self) -> PgConnectOptions {
-        self.options.clone()
+    pub(crate) fn session(&self) -> Session {
+        self.session_with(&[])
     }
 
-    pub(crate) fn hot_options(&self) -> PgConnectOptions {
-        self.options.clone().options(HOT_SESSION.iter().copied())
+    pub(crate) fn hot_session(&self) -> Session {
+        self.session_with(HOT_SESSION)
+    }
+
+    fn session_with(&self, more: &[(&str, &str)]) -> Session {
+        let settings = SESSION.iter().chain(more).map(|(name, value)| set(name, value)).collect();
+        Session { options: self.options.clone(), settings }
     }
 }
 
@@ -163,7 +199,7 @@ mod tests {
         let config = PostgresConfig::parse(text).expect("a good URL");
         assert_eq!(config.shown(), "postgres://ana@db.example.com:5433/mail");
         assert_eq!(config.pool_max(), 40);
-        let options = config.options();
+        let options = config.session().options;
         assert_eq!((options.get_host(), options.get_port()), ("db.example.com", 5433));
         assert_eq!((options.get_username(), options.get_database()), ("ana", Some("mail")));
         for printed in [format!("{config}"), format!("{config:?}")] {

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection};
 use store::StoreError;
 use store::task::{Asked, Attempt, Work};
@@ -16,7 +15,7 @@ use store::thread::HotThread;
 use store::trust::{Patience, Trust};
 use tokio::time::{Instant, timeout};
 
-use crate::config::CONNECT_TIMEOUT;
+use crate::config::{CONNECT_TIMEOUT, Session};
 use crate::counts;
 use crate::error::{Fault, from_sqlx};
 use crate::sockets;
@@ -55,7 +54,7 @@ pub struct Lanes {
 }
 
 struct Inner {
-    options: PgConnectOptions,
+    session: Session,
     /// Where the connections belong: what comes on them is noticed there, whoever waits for it.
     thread: HotThread,
     trust: Arc<Trust>,
@@ -67,10 +66,10 @@ struct Inner {
 pub type LaneWork<Q, T> = Work<Lane, Q, T, Fault>;
 
 impl Lanes {
-    pub fn new(options: PgConnectOptions, thread: HotThread, trust: Arc<Trust>) -> Self {
+    pub fn new(session: Session, thread: HotThread, trust: Arc<Trust>) -> Self {
         // Processes begin at different rows of the counts.
         let made = AtomicU8::new(uuid::Uuid::new_v4().as_bytes()[0]);
-        let inner = Inner { options, thread, trust, idle: Mutex::new(Some(Vec::new())), made };
+        let inner = Inner { session, thread, trust, idle: Mutex::new(Some(Vec::new())), made };
         Self { inner: Arc::new(inner), patience: HOT }
     }
 
@@ -163,8 +162,8 @@ impl Lanes {
     }
 
     async fn connect(&self) -> Result<Lane, StoreError> {
-        let options = self.inner.options.clone();
-        let connecting = self.inner.thread.spawn(async move { connect(&options).await });
+        let session = self.inner.session.clone();
+        let connecting = self.inner.thread.spawn(async move { connect(&session).await });
         let connection = connecting.await.map_err(|_| StoreError::Broken("connecting panicked".into()))??;
         let shard = counts::shard(self.inner.made.fetch_add(1, Ordering::Relaxed));
         Ok(Lane {
@@ -216,9 +215,9 @@ impl Lane {
     }
 }
 
-pub async fn connect(options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
-    let connected = timeout(CONNECT_TIMEOUT, PgConnection::connect_with(options)).await;
-    sockets::tune(options.get_port());
+pub async fn connect(session: &Session) -> Result<PgConnection, StoreError> {
+    let connected = timeout(CONNECT_TIMEOUT, session.connect()).await;
+    sockets::tune(session.options.get_port());
     match connected {
         Ok(connected) => connected.map_err(from_sqlx),
         Err(_) => Err(StoreError::Unavailable("PostgreSQL does not answer".into())),

@@ -90,15 +90,15 @@ impl PostgresStore {
 
     /// The same, with the thread that is to do what many wait for.
     pub async fn open_on(config: &PostgresConfig, thread: HotThread) -> Result<Self, StoreError> {
-        let mut connection = lane::connect(&config.options()).await.map_err(|error| named(config, error))?;
+        let mut connection = lane::connect(&config.session()).await.map_err(|error| named(config, error))?;
         schema::require_fitness(&mut connection).await?;
         schema::migrate(&mut connection).await?;
         // The server notices that it is gone either way.
         let _ = connection.close().await;
         let trust = Arc::new(Trust::default());
         let pool = pool::pool(config, &trust);
-        let lanes = Lanes::new(config.hot_options(), thread.clone(), Arc::clone(&trust));
-        let wake = Arc::new(Wake::start(config.options()));
+        let lanes = Lanes::new(config.hot_session(), thread.clone(), Arc::clone(&trust));
+        let wake = Arc::new(Wake::start(config.session()));
         Ok(Self {
             accepting: accept::group(&thread, lanes.clone(), Arc::clone(&wake)),
             beginning: settle::group_of_begins(&thread, lanes.clone()),

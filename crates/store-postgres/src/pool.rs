@@ -6,12 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::postgres::{PgPool, PgPoolOptions};
 use sqlx::{Connection as _, PgConnection};
 use store::trust::Trust;
 use tokio::time::timeout;
 
-use crate::config::{ACQUIRE_TIMEOUT, CONNECT_TIMEOUT, PostgresConfig};
+use crate::config::{ACQUIRE_TIMEOUT, CONNECT_TIMEOUT, PostgresConfig, Session};
 use crate::{lane, sockets};
 
 /// How often a connection that was lost in use is replaced, and the pause between two tries: together more than the minute
@@ -20,30 +20,32 @@ const TRIES_MAX: u32 = 60;
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub fn pool(config: &PostgresConfig, trust: &Arc<Trust>) -> PgPool {
-    let (options, port) = (Arc::new(config.options()), config.options().get_port());
-    let (trust, before, after) = (Arc::clone(trust), Arc::clone(&options), options);
+    let session = Arc::new(config.session());
+    let (trust, before, made, after) =
+        (Arc::clone(trust), Arc::clone(&session), Arc::clone(&session), Arc::clone(&session));
     PgPoolOptions::new()
         .max_connections(config.pool_max())
         .acquire_timeout(ACQUIRE_TIMEOUT)
         .test_before_acquire(false)
         .before_acquire(move |connection, idle| {
-            let (trust, options) = (Arc::clone(&trust), Arc::clone(&before));
+            let (trust, session) = (Arc::clone(&trust), Arc::clone(&before));
             Box::pin(async move {
                 let lives = trust.lives(idle.idle_for, async { connection.ping().await.is_ok() }).await;
-                Ok(lives || is_replaced(connection, &options).await)
+                Ok(lives || is_replaced(connection, &session).await)
             })
         })
-        .after_connect(move |_, _| {
-            sockets::tune(port);
-            Box::pin(async { Ok(()) })
+        .after_connect(move |connection, _| {
+            let session = Arc::clone(&made);
+            sockets::tune(session.options.get_port());
+            Box::pin(async move { session.set_up(connection).await })
         })
         .after_release(move |connection, _| {
-            let options = Arc::clone(&after);
+            let session = Arc::clone(&after);
             Box::pin(async move {
-                Ok(is_at_rest(connection).await || is_replaced_in_time(connection, &options).await)
+                Ok(is_at_rest(connection).await || is_replaced_in_time(connection, &session).await)
             })
         })
-        .connect_lazy_with(config.options())
+        .connect_lazy_with(session.options.clone())
 }
 
 /// Ends what is left open; `false` when the connection is not to be used again. A transaction whose caller went away in its
@@ -60,16 +62,16 @@ async fn is_at_rest(connection: &mut PgConnection) -> bool {
     timeout(CONNECT_TIMEOUT, looking).await.unwrap_or(false)
 }
 
-async fn is_replaced(connection: &mut PgConnection, options: &PgConnectOptions) -> bool {
-    let Ok(new) = lane::connect(options).await else { return false };
+async fn is_replaced(connection: &mut PgConnection, session: &Session) -> bool {
+    let Ok(new) = lane::connect(session).await else { return false };
     *connection = new;
     true
 }
 
 /// Nobody waits for it.
-async fn is_replaced_in_time(connection: &mut PgConnection, options: &PgConnectOptions) -> bool {
+async fn is_replaced_in_time(connection: &mut PgConnection, session: &Session) -> bool {
     for _ in 0..TRIES_MAX {
-        if is_replaced(connection, options).await {
+        if is_replaced(connection, session).await {
             return true;
         }
         tokio::time::sleep(PAUSE).await;

@@ -315,7 +315,7 @@ pub mod tests {
     /// The plan of a statement on a lane's connection, with values nobody knows beforehand.
     pub async fn plan_of(fixture: &Fixture, sql: &str, types: &str, values: &str) -> String {
         let mut lane =
-            crate::lane::connect(&fixture.database.config().hot_options()).await.expect("a connection");
+            crate::lane::connect(&fixture.database.config().hot_session()).await.expect("a connection");
         run(&mut lane, &format!("PREPARE statement ({types}) AS {sql}")).await;
         let explain = format!("EXPLAIN EXECUTE statement ({values})");
         let rows = sqlx::query(AssertSqlSafe(explain)).fetch_all(&mut lane).await.expect("a plan");

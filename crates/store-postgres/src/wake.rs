@@ -13,10 +13,9 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::config::{ACQUIRE_TIMEOUT, CONNECT_TIMEOUT};
+use crate::config::{ACQUIRE_TIMEOUT, CONNECT_TIMEOUT, Session};
 use crate::error::from_sqlx;
 use crate::lane::{connect, no_answer};
-use crate::sockets;
 
 const CHANNEL: &str = "posthaste_due";
 /// At most one NOTIFY per process in this time.
@@ -25,7 +24,7 @@ const NOTIFY_EVERY: Duration = Duration::from_millis(10);
 const RECONNECT_EVERY: Duration = Duration::from_secs(1);
 
 pub struct Wake {
-    options: PgConnectOptions,
+    session: Session,
     /// Holds one permit: what is reported while a NOTIFY is under way is sent by the next.
     made_due: Arc<Notify>,
     /// Holds one permit: a notification that comes while nobody waits is not missed.
@@ -34,10 +33,10 @@ pub struct Wake {
 }
 
 impl Wake {
-    pub fn start(options: PgConnectOptions) -> Self {
+    pub fn start(session: Session) -> Self {
         let made_due = Arc::new(Notify::new());
-        let notifier = tokio::spawn(notify_others(options.clone(), Arc::clone(&made_due)));
-        Self { options, made_due, heard: OnceLock::new(), tasks: Mutex::new(vec![notifier]) }
+        let notifier = tokio::spawn(notify_others(session.clone(), Arc::clone(&made_due)));
+        Self { session, made_due, heard: OnceLock::new(), tasks: Mutex::new(vec![notifier]) }
     }
 
     /// Something is due now. Costs the caller nothing.
@@ -49,7 +48,7 @@ impl Wake {
     pub async fn arrival(&self) {
         let heard = self.heard.get_or_init(|| {
             let heard = Arc::new(Notify::new());
-            let listener = tokio::spawn(listen(self.options.clone(), Arc::clone(&heard)));
+            let listener = tokio::spawn(listen(self.session.options.clone(), Arc::clone(&heard)));
             self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
             heard
         });
@@ -70,14 +69,14 @@ impl Drop for Wake {
 }
 
 /// On a connection of its own, whose commits do not wait for the disk: nothing is lost with a notification.
-async fn notify_others(options: PgConnectOptions, made_due: Arc<Notify>) {
-    let options = options.options([("synchronous_commit", "off")]);
+async fn notify_others(session: Session, made_due: Arc<Notify>) {
+    let session = session.with("synchronous_commit", "off");
     let mut connection = None;
     loop {
         made_due.notified().await;
         // One that was idle may have been lost.
-        let is_told = connection.is_some() && notify(&options, &mut connection).await.is_ok();
-        if !is_told && let Err(error) = notify(&options, &mut connection).await {
+        let is_told = connection.is_some() && notify(&session, &mut connection).await.is_ok();
+        if !is_told && let Err(error) = notify(&session, &mut connection).await {
             tracing::debug!(%error, "other processes could not be told that emails are due; they look by themselves");
         }
         tokio::time::sleep(NOTIFY_EVERY).await;
@@ -85,14 +84,10 @@ async fn notify_others(options: PgConnectOptions, made_due: Arc<Notify>) {
 }
 
 /// Keeps a connection that works, and none that failed.
-async fn notify(options: &PgConnectOptions, kept: &mut Option<PgConnection>) -> Result<(), StoreError> {
+async fn notify(session: &Session, kept: &mut Option<PgConnection>) -> Result<(), StoreError> {
     let mut connection = match kept.take() {
         Some(connection) => connection,
-        None => {
-            let connection = connect(options).await?;
-            sockets::tune(options.get_port());
-            connection
-        }
+        None => connect(session).await?,
     };
     let notified = sqlx::query("NOTIFY posthaste_due").execute(&mut connection);
     timeout(CONNECT_TIMEOUT, notified).await.map_err(|_| no_answer())?.map_err(from_sqlx)?;

@@ -36,7 +36,7 @@ async fn plan_of(connection: &mut PgConnection, sql: &str) -> String {
 async fn new_events_are_found_without_the_old() {
     let fixture = long_history().await;
     let mut connection =
-        crate::lane::connect(&fixture.database.config().options()).await.expect("a connection");
+        crate::lane::connect(&fixture.database.config().session()).await.expect("a connection");
     let last = fixture.last_event().await.expect("a number");
     assert_eq!(last, 312_000);
     let span = |first: u64, last: u64| {

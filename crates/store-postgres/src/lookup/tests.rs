@@ -39,7 +39,7 @@ async fn plan_of(connection: &mut PgConnection, query: &Query) -> String {
 async fn filters_use_their_indexes() {
     let (fixture, company) = furnished().await;
     let mut connection =
-        crate::lane::connect(&fixture.database.config().options()).await.expect("a connection");
+        crate::lane::connect(&fixture.database.config().session()).await.expect("a connection");
     let some = || Some("x".to_owned());
     let none = EmailFilter::default;
     let cases = [
@@ -79,7 +79,7 @@ async fn filters_use_their_indexes() {
 async fn other_questions_use_their_indexes() {
     let (fixture, company) = furnished().await;
     let mut connection =
-        crate::lane::connect(&fixture.database.config().options()).await.expect("a connection");
+        crate::lane::connect(&fixture.database.config().session()).await.expect("a connection");
     let cases = [
         ("outbox_dead", "SELECT count(*) FROM email_outbox WHERE dead_at IS NOT NULL".to_owned()),
         (
