@@ -61,7 +61,7 @@ pub fn prepare_process() {
     let _ = tokio_rustls::rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
-/// Opens the store that was chosen and brings its schema up to date.
+/// Opens the store that was chosen, and brings its schema up to date where it may be new.
 pub async fn open_store(
     config: &Config,
     presence: Presence,
@@ -79,7 +79,7 @@ pub async fn open_store(
     }
     let mut pause = PAUSE_MIN;
     loop {
-        match open(&config.store).await {
+        match open_one(&config.store, presence).await {
             Ok(store) => return Ok(store),
             Err(error) if error.is_temporary() && patience == Patience::UntilAvailable => {
                 note(format_args!("posthaste: {error}; trying again"));
@@ -93,12 +93,23 @@ pub async fn open_store(
 
 /// One try.
 pub async fn open(choice: &StoreChoice) -> Result<Arc<dyn Store>, StoreError> {
-    Ok(match choice {
-        StoreChoice::Sqlite(SqliteChoice { path, reserve_bytes }) => {
+    open_one(choice, Presence::MayBeNew).await
+}
+
+/// A database on a server that must be there already is left as it is; a file is this machine's alone.
+async fn open_one(choice: &StoreChoice, presence: Presence) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(match (choice, presence) {
+        (StoreChoice::Sqlite(SqliteChoice { path, reserve_bytes }), _) => {
             Arc::new(SqliteStore::open_with_reserve(path, *reserve_bytes).await?)
         }
-        StoreChoice::Postgres(config) => Arc::new(PostgresStore::open(config).await?),
-        StoreChoice::Mysql(config) => Arc::new(MysqlStore::open(config).await?),
+        (StoreChoice::Postgres(config), Presence::MayBeNew) => Arc::new(PostgresStore::open(config).await?),
+        (StoreChoice::Postgres(config), Presence::MustExist) => {
+            Arc::new(PostgresStore::open_as_it_is(config).await?)
+        }
+        (StoreChoice::Mysql(config), Presence::MayBeNew) => Arc::new(MysqlStore::open(config).await?),
+        (StoreChoice::Mysql(config), Presence::MustExist) => {
+            Arc::new(MysqlStore::open_as_it_is(config).await?)
+        }
     })
 }
 

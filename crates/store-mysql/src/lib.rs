@@ -54,7 +54,9 @@ use store::group::Group;
 use store::task::on_its_own;
 use store::thread::HotThread;
 use store::trust::Trust;
-use store::{Accepted, AttemptStart, Begun, ReportArrival, Reported, Settled, Settlement, StoreError};
+use store::{
+    Accepted, AttemptStart, Begun, Opening, ReportArrival, Reported, Settled, Settlement, StoreError,
+};
 use tokio::sync::Semaphore;
 
 pub use crate::config::MysqlConfig;
@@ -90,13 +92,25 @@ impl MysqlStore {
         Self::open_on(config, HotThread::start()?).await
     }
 
+    /// For who only looks: a database that is not as this program needs it is refused.
+    pub async fn open_as_it_is(config: &MysqlConfig) -> Result<Self, StoreError> {
+        Self::open_as(config, HotThread::start()?, Opening::LeavesAsItIs).await
+    }
+
     /// The same, with the thread that is to do what many wait for.
     pub async fn open_on(config: &MysqlConfig, thread: HotThread) -> Result<Self, StoreError> {
+        Self::open_as(config, thread, Opening::BringsUpToDate).await
+    }
+
+    async fn open_as(config: &MysqlConfig, thread: HotThread, opening: Opening) -> Result<Self, StoreError> {
         let mut connection =
             lane::connect(&config.options(), "DO 1").await.map_err(|error| named(config, error))?;
         let server = Server::of(&mut connection).await?;
         connection.execute(server.session()).await.map_err(from_sqlx)?;
-        schema::migrate(&mut connection, server).await?;
+        match opening {
+            Opening::BringsUpToDate => schema::migrate(&mut connection, server).await?,
+            Opening::LeavesAsItIs => schema::require_current(&mut connection).await?,
+        }
         let packet_max = packet_max(&mut connection).await?;
         // The server notices that it is gone either way.
         let _ = connection.close().await;

@@ -146,6 +146,10 @@ pub async fn migrate(connection: &mut MySqlConnection, server: Server) -> Result
     run(connection, "DO RELEASE_LOCK(CONCAT('posthaste.', LEFT(SHA2(DATABASE(), 256), 40)))").await
 }
 
+pub async fn require_current(connection: &mut MySqlConnection) -> Result<(), StoreError> {
+    store::require_current(schema_version(connection).await?, MIGRATIONS.len())
+}
+
 /// The connection's end releases it too.
 async fn lock(connection: &mut MySqlConnection) -> Result<(), StoreError> {
     let locked: Option<i64> =

@@ -241,3 +241,21 @@ async fn what_stands_in_the_way_is_named_without_the_password() {
         assert!(!error.to_string().contains("hunter2"), "{error}");
     }
 }
+
+/// A mistyped name is not filled with tables, and a newer program changes nothing of what older ones work with.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_only_looks_leaves_the_database_as_it_is() {
+    let database = Database::new().await;
+    let refused = async || {
+        let opened = MysqlStore::open_as_it_is(&database.config()).await;
+        let Err(StoreError::Unusable(text)) = opened else { panic!("it was opened") };
+        text
+    };
+    let mut connection = database.connect().await;
+    assert!(refused().await.contains("no tables of posthaste"));
+    database.open().await.close().await;
+    MysqlStore::open_as_it_is(&database.config()).await.expect("it is as it has to be").close().await;
+    run(&mut connection, &format!("DELETE FROM posthaste_schema WHERE version = {}", ALL.len())).await;
+    assert!(refused().await.contains(&format!("works with {}", ALL.len())));
+    assert_eq!(versions(&mut connection).await, ALL[..ALL.len() - 1]);
+}

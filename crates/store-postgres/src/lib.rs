@@ -53,7 +53,9 @@ use store::group::Group;
 use store::task::{self, Asked, Attempt, on_its_own};
 use store::thread::HotThread;
 use store::trust::{Patience, Trust};
-use store::{Accepted, AttemptStart, Begun, ReportArrival, Reported, Settled, Settlement, StoreError};
+use store::{
+    Accepted, AttemptStart, Begun, Opening, ReportArrival, Reported, Settled, Settlement, StoreError,
+};
 use tokio::sync::Mutex as AsyncMutex;
 
 pub use crate::config::PostgresConfig;
@@ -88,11 +90,27 @@ impl PostgresStore {
         Self::open_on(config, HotThread::start()?).await
     }
 
+    /// For who only looks: a database that is not as this program needs it is refused.
+    pub async fn open_as_it_is(config: &PostgresConfig) -> Result<Self, StoreError> {
+        Self::open_as(config, HotThread::start()?, Opening::LeavesAsItIs).await
+    }
+
     /// The same, with the thread that is to do what many wait for.
     pub async fn open_on(config: &PostgresConfig, thread: HotThread) -> Result<Self, StoreError> {
+        Self::open_as(config, thread, Opening::BringsUpToDate).await
+    }
+
+    async fn open_as(
+        config: &PostgresConfig,
+        thread: HotThread,
+        opening: Opening,
+    ) -> Result<Self, StoreError> {
         let mut connection = lane::connect(&config.session()).await.map_err(|error| named(config, error))?;
         schema::require_fitness(&mut connection).await?;
-        schema::migrate(&mut connection).await?;
+        match opening {
+            Opening::BringsUpToDate => schema::migrate(&mut connection).await?,
+            Opening::LeavesAsItIs => schema::require_current(&mut connection).await?,
+        }
         // The server notices that it is gone either way.
         let _ = connection.close().await;
         let trust = Arc::new(Trust::default());

@@ -44,6 +44,11 @@ pub async fn migrate(connection: &mut PgConnection) -> Result<(), StoreError> {
     }
 }
 
+pub async fn require_current(connection: &mut PgConnection) -> Result<(), StoreError> {
+    let found = schema_version(connection).await.map_err(Fault::into_store_error)?;
+    store::require_current(found, MIGRATIONS.len())
+}
+
 /// One migration, if one is missing.
 async fn migrate_once(connection: &mut PgConnection) -> Result<bool, Fault> {
     run(connection, "BEGIN").await?;

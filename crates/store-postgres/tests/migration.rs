@@ -145,3 +145,21 @@ async fn a_database_that_cannot_hold_every_text_is_refused() {
     };
     assert!(text.contains("LATIN1") && text.contains("ENCODING 'UTF8'"), "{text}");
 }
+
+/// A mistyped name is not filled with tables, and a newer program changes nothing of what older ones work with.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_only_looks_leaves_the_database_as_it_is() {
+    let database = Database::new().await;
+    let refused = async || {
+        let opened = PostgresStore::open_as_it_is(&database.config()).await;
+        let Err(StoreError::Unusable(text)) = opened else { panic!("it was opened") };
+        text
+    };
+    let mut connection = database.connect().await;
+    assert!(refused().await.contains("no tables of posthaste"));
+    database.open().await.close().await;
+    PostgresStore::open_as_it_is(&database.config()).await.expect("it is as it has to be").close().await;
+    run(&mut connection, &format!("DELETE FROM posthaste_schema WHERE version = {}", ALL.len())).await;
+    assert!(refused().await.contains(&format!("works with {}", ALL.len())));
+    assert_eq!(versions(&mut connection).await, ALL[..ALL.len() - 1]);
+}

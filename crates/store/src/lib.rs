@@ -9,6 +9,7 @@ pub mod error;
 pub mod feedback;
 pub mod history;
 pub mod lookup;
+pub mod opening;
 pub mod outbox;
 pub mod providers;
 pub mod recipients;
@@ -43,6 +44,7 @@ pub use error::StoreError;
 pub use feedback::{Feedback, KeptReport, RecipientState, ReportArrival, Reported};
 pub use history::{Happening, History, Watch};
 pub use lookup::{Cursor, EmailFilter, Lookup, Page};
+pub use opening::{Opening, require_current};
 pub use outbox::{
     Acceptance, Accepted, AttemptStart, Begun, Cancelled, ClaimRequest, INTAKE_LEASE, IdempotencyKey,
     IntakeItem, IntakeStart, IntakeVerdict, KeptAnswer, Outbox, RetriedNow, Routes, Settled, SettledBy,
