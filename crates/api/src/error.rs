@@ -29,7 +29,7 @@ pub struct Problem {
     pub errors: Vec<Fault>,
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// For the log alone.
-    cause: Option<StoreError>,
+    cause: Option<Box<StoreError>>,
 }
 
 impl Problem {
@@ -73,7 +73,7 @@ impl Problem {
     /// What the operator is told of it; by the id they find the request that a client tells them of.
     pub fn log(&self, request_id: &str) {
         let Some(error) = &self.cause else { return };
-        let message = match error {
+        let message = match **error {
             StoreError::Full(_) => "a request was refused: the store has no room",
             StoreError::Unavailable(_) => "a request was refused: the store cannot be reached",
             StoreError::Unusable(_) => "a request was refused: the store does not let us in",
@@ -158,7 +158,7 @@ impl From<StoreError> for Problem {
             }
             StoreError::Broken(_) => Self::internal(),
         };
-        Self { cause: Some(error), ..problem }
+        Self { cause: Some(Box::new(error)), ..problem }
     }
 }
 
