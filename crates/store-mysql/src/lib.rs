@@ -97,7 +97,7 @@ impl MysqlStore {
         Self::open_as(config, HotThread::start()?, Opening::LeavesAsItIs).await
     }
 
-    /// The same, with the thread that is to do what many wait for.
+    /// As `open`, with the thread that is to do what many wait for.
     pub async fn open_on(config: &MysqlConfig, thread: HotThread) -> Result<Self, StoreError> {
         Self::open_as(config, thread, Opening::BringsUpToDate).await
     }

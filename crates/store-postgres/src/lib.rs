@@ -95,7 +95,7 @@ impl PostgresStore {
         Self::open_as(config, HotThread::start()?, Opening::LeavesAsItIs).await
     }
 
-    /// The same, with the thread that is to do what many wait for.
+    /// As `open`, with the thread that is to do what many wait for.
     pub async fn open_on(config: &PostgresConfig, thread: HotThread) -> Result<Self, StoreError> {
         Self::open_as(config, thread, Opening::BringsUpToDate).await
     }
