@@ -25,7 +25,10 @@ impl History {
         let mut last: Option<&Event> = None;
         for event in events {
             history.read(event, last);
-            last = Some(event);
+            // One that comes too late moves nothing.
+            if event.kind != EventKind::LateResult {
+                last = Some(event);
+            }
         }
         if last.is_some_and(ends_unsent) {
             history.step(Move::Release, EventKind::LeaseLost);
@@ -126,12 +129,18 @@ mod tests {
     #[test]
     fn stories_that_make_sense_and_stories_that_do_not() {
         use EventKind::*;
-        let cases: [(&str, &[EventKind], Option<Status>, usize); 7] = [
+        let cases: [(&str, &[EventKind], Option<Status>, usize); 8] = [
             ("sent", &[Enqueued, Received, Validated, SentAttempt, Sent], Some(Status::Sent), 0),
             ("lost before the call", &[Enqueued, Received, LeaseLost], Some(Status::Enqueued), 0),
             (
                 "lost before the call, then sent",
                 &[Enqueued, Received, LeaseLost, Received, Validated, SentAttempt, Sent],
+                Some(Status::Sent),
+                0,
+            ),
+            (
+                "lost before the call, heard of too late, then sent",
+                &[Enqueued, Received, LeaseLost, LateResult, Received, Validated, SentAttempt, Sent],
                 Some(Status::Sent),
                 0,
             ),
