@@ -14,8 +14,13 @@ struct Key {
 }
 
 async fn a_key(world: &World, scopes: &[&str]) -> Key {
+    a_key_of(world, "live", scopes).await
+}
+
+async fn a_key_of(world: &World, mode: &str, scopes: &[&str]) -> Key {
     let path = format!("/v1/admin/companies/{}/keys", world.shop);
-    let made = world.inside.post(Behalf::Operator, &path, &json!({ "scopes": scopes })).await;
+    let body = json!({ "mode": mode, "scopes": scopes });
+    let made = world.inside.post(Behalf::Operator, &path, &body).await;
     assert!(made.is_fine(), "{}", made.body);
     let field = |name: &str| made.body[name].as_str().expect("a text").to_owned();
     Key { text: field("key"), id: field("id") }
@@ -73,6 +78,25 @@ async fn a_member_works_in_its_company() {
     assert_eq!(world.status_of(&id).await, "CANCELLED");
     let keys = "/ui/c/shop/settings/keys";
     assert_eq!(submit(&world, &cookie, &email, keys).await.status, 403, "keys are the operator's");
+}
+
+/// What is done on a page is done as with a live key, which a test key is not.
+#[tokio::test]
+async fn a_test_key_only_looks() {
+    let world = world_with_login().await;
+    let id = world.email(json!({ "to": ADDRESS, "delay": 60_000 })).await;
+    let answer = log_in(&world, &a_key_of(&world, "test", &["admin"]).await.text).await;
+    let cookie = answer.header("set-cookie").split(';').next().expect("a cookie").to_owned();
+    let email = format!("/ui/c/shop/emails/{id}");
+    page(&world, &cookie, &email).await.has(&["a***@c***.example"]);
+    for action in ["retry", "cancel"] {
+        assert_eq!(
+            submit(&world, &cookie, &email, &format!("{email}/{action}")).await.status,
+            403,
+            "{action}"
+        );
+    }
+    assert_eq!(world.status_of(&id).await, "ENQUEUED");
 }
 
 #[tokio::test]
