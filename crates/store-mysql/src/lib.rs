@@ -22,6 +22,7 @@ mod companies;
 mod config;
 mod counts;
 mod dead_letters;
+mod erase;
 mod error;
 mod failures;
 mod feedback;

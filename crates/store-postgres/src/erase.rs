@@ -6,9 +6,9 @@ use model::{Address, CompanyId, Content, EmailId, Event, EventKind, Status, Time
 use sqlx::{PgConnection, Row as _};
 use store::consequence::subject_of;
 use store::detail::Detail;
-use store::erasure::{self, ERASED_ADDRESS, ERASED_SUBJECT};
+use store::erasure::{self, ERASED_ADDRESS, ERASED_SUBJECT, LOOKED_AT, Reached};
 use store::record::damaged;
-use store::{Erased, content_codec};
+use store::{Cursor, Erased, content_codec};
 use uuid::Uuid;
 
 use crate::counts::Counts;
@@ -17,65 +17,158 @@ use crate::outbox::cancel_row;
 use crate::row::{self, at};
 use crate::tallies;
 
-/// Emails to the address along their index, then those that name it among their copies or as where answers go. The
-/// second search reads all emails of the company, hence the cheap look before the exact one.
-const FIND: &str = "(SELECT id FROM email_outbox
-      WHERE company_id = $1 AND lower(to_email) = $2 LIMIT $4)
-     UNION ALL
-     (SELECT id FROM email_outbox
-      WHERE company_id = $1 AND lower(to_email) <> $2
-        AND CASE WHEN position($3 IN lower(detail COLLATE \"C\")) = 0 THEN false
-            ELSE EXISTS (SELECT 1 FROM json_array_elements_text(detail::json -> 'cc') AS copy
-                         WHERE lower(copy COLLATE \"C\") = $2)
-              OR EXISTS (SELECT 1 FROM json_array_elements_text(detail::json -> 'bcc') AS copy
-                         WHERE lower(copy COLLATE \"C\") = $2)
-              OR lower((detail::json ->> 'replyTo') COLLATE \"C\") = $2
-              OR position('<' || $2 || '>' IN lower(coalesce(detail::json ->> 'replyTo', '') COLLATE \"C\")) > 0
-            END
-      LIMIT $4)
-     LIMIT $4";
+/// Who is to be forgotten, and by whom.
+pub struct Person {
+    pub company: CompanyId,
+    pub address: Address,
+}
 
 pub async fn erase(
     connection: &mut PgConnection,
-    company: CompanyId,
-    address: &Address,
+    person: &Person,
+    reached: &Reached,
     now: Timestamp,
     limit: u32,
 ) -> Result<Erased, Fault> {
-    sqlx::query("SET LOCAL statement_timeout = '10min'").execute(&mut *connection).await?;
-    let ids = find(connection, company, address, limit).await?;
-    let found = lock(connection, &ids, address).await?;
-    let mut erased = Erased { more: found.len() == limit as usize, ..Erased::default() };
+    let (ids, next) = find(connection, person, reached, limit).await?;
+    let mut erased = Erased { next, ..Erased::default() };
     let mut counts = Counts::default();
-    for email in &found {
+    for email in &lock(connection, &ids, &person.address).await? {
         if email.status == Status::Processing {
+            erased.pending += 1;
             continue;
         }
         if email.is_to && !email.status.is_final() {
             let event = Event::new(EventKind::Cancelled, now).with("reason", "erased");
             cancel_row(connection, &mut counts, email.id, email.status, event).await?;
         }
-        erase_email(connection, email, address).await?;
+        erase_email(connection, email, &person.address).await?;
         erased.emails += 1;
     }
-    erased.pending = found.len() as u64 - erased.emails;
-    // Those in flight would be found again and again.
-    erased.more &= erased.emails > 0;
-    let recipients = sqlx::query(
+    if erased.next.is_none() {
+        erased.recipients = erase_recipients(connection, person, now).await?;
+        erase_traces(connection, person.company, &subject_of(&person.address)).await?;
+    }
+    counts.flush(connection).await?;
+    Ok(erased)
+}
+
+/// The next emails that name the person, and where to go on.
+async fn find(
+    connection: &mut PgConnection,
+    person: &Person,
+    reached: &Reached,
+    limit: u32,
+) -> Result<(Vec<Uuid>, Option<Cursor>), Fault> {
+    let place = |place: &Option<String>| {
+        place.as_ref().and_then(|place| Uuid::parse_str(place).ok()).unwrap_or_default()
+    };
+    let mut found = Vec::new();
+    let start = match reached {
+        Reached::All(after) => place(after),
+        Reached::To(after) => {
+            found = emails_to(connection, person, place(after), limit).await?;
+            if let Some(last) = found.last().filter(|_| found.len() == limit as usize) {
+                let next = Reached::to(last);
+                return Ok((found, Some(next)));
+            }
+            Uuid::nil()
+        }
+    };
+    let end = end_of_look(connection, person, start).await?;
+    let room = limit as usize - found.len();
+    let seeming = seem_to_copy(connection, person, start, end, room).await?;
+    let next = match seeming.last() {
+        Some((last, _)) if seeming.len() == room => Some(Reached::all(last)),
+        _ => end.map(Reached::all),
+    };
+    let names = |(_, detail): &&(Uuid, Detail)| erasure::names(detail, &person.address);
+    found.extend(seeming.iter().filter(names).map(|(id, _)| id));
+    Ok((found, next))
+}
+
+async fn emails_to(
+    connection: &mut PgConnection,
+    person: &Person,
+    after: Uuid,
+    limit: u32,
+) -> Result<Vec<Uuid>, Fault> {
+    let rows = sqlx::query(
+        "SELECT id FROM email_outbox WHERE company_id = $1 AND lower(to_email) = $2 AND id > $3 ORDER BY id LIMIT $4",
+    )
+    .bind(person.company.uuid())
+    .bind(subject_of(&person.address))
+    .bind(after)
+    .bind(i64::from(limit))
+    .fetch_all(connection)
+    .await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
+/// The last email that this step looks at, if there are more behind it.
+async fn end_of_look(
+    connection: &mut PgConnection,
+    person: &Person,
+    start: Uuid,
+) -> Result<Option<Uuid>, Fault> {
+    let row = sqlx::query(
+        "SELECT id FROM email_outbox WHERE company_id = $1 AND id > $2 ORDER BY id LIMIT 1 OFFSET $3",
+    )
+    .bind(person.company.uuid())
+    .bind(start)
+    .bind(i64::from(LOOKED_AT) - 1)
+    .fetch_optional(connection)
+    .await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?)
+}
+
+/// Emails to others whose detail holds the address somewhere.
+async fn seem_to_copy(
+    connection: &mut PgConnection,
+    person: &Person,
+    start: Uuid,
+    end: Option<Uuid>,
+    limit: usize,
+) -> Result<Vec<(Uuid, Detail)>, Fault> {
+    let rows = sqlx::query(
+        "SELECT id, detail FROM email_outbox
+         WHERE company_id = $1 AND id > $2 AND id <= $3 AND position($4 IN lower(detail COLLATE \"C\")) > 0
+           AND lower(to_email) <> $5
+         ORDER BY id LIMIT $6",
+    )
+    .bind(person.company.uuid())
+    .bind(start)
+    .bind(end.unwrap_or(Uuid::max()))
+    .bind(erasure::in_text(&person.address))
+    .bind(subject_of(&person.address))
+    .bind(limit as i64)
+    .fetch_all(connection)
+    .await?;
+    let mut seeming = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let detail = Detail::decode(row.try_get("detail")?).ok_or_else(|| damaged("detail"))?;
+        seeming.push((row.try_get("id")?, detail));
+    }
+    Ok(seeming)
+}
+
+async fn erase_recipients(
+    connection: &mut PgConnection,
+    person: &Person,
+    now: Timestamp,
+) -> Result<u64, Fault> {
+    let changed = sqlx::query(
         "UPDATE recipients SET email = $3, name = NULL, legal_name = NULL, document_sealed = NULL,
              document_hmac = NULL, deleted_at = coalesce(deleted_at, $4)
          WHERE company_id = $1 AND lower(email) = $2",
     )
-    .bind(company.uuid())
-    .bind(address.expose().to_ascii_lowercase())
+    .bind(person.company.uuid())
+    .bind(subject_of(&person.address))
     .bind(ERASED_ADDRESS)
     .bind(at(now))
-    .execute(&mut *connection)
+    .execute(connection)
     .await?;
-    erased.recipients = recipients.rows_affected();
-    erase_traces(connection, company, &subject_of(address)).await?;
-    counts.flush(connection).await?;
-    Ok(erased)
+    Ok(changed.rows_affected())
 }
 
 /// What is kept by address besides the emails, in lower case. That somebody is not to be written to stays known.
@@ -95,25 +188,6 @@ struct Found {
     status: Status,
     is_to: bool,
     detail: Detail,
-}
-
-async fn find(
-    connection: &mut PgConnection,
-    company: CompanyId,
-    address: &Address,
-    limit: u32,
-) -> Result<Vec<Uuid>, Fault> {
-    let lower = address.expose().to_ascii_lowercase();
-    // As it stands in JSON, without the quotes around it.
-    let in_json = serde_json::Value::from(lower.as_str()).to_string();
-    let rows = sqlx::query(FIND)
-        .bind(company.uuid())
-        .bind(&lower)
-        .bind(in_json.trim_matches('"'))
-        .bind(i64::from(limit))
-        .fetch_all(connection)
-        .await?;
-    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
 /// Locks them as everybody does, and reads them as they are now.

@@ -1,23 +1,18 @@
-//! People known to a company, and forgetting them. How acceptance makes them known is in `people`.
-
-use std::time::Duration;
+//! People known to a company. How acceptance makes them known is in `people`, how they are forgotten in `erase`.
 
 use async_trait::async_trait;
 use model::{Address, CompanyId, RecipientId, Timestamp};
 use sqlx::{PgConnection, PgPool, Row as _};
+use store::erasure::Reached;
 use store::task::on_its_own;
-use store::trust::Patience;
 use store::{Cursor, Erased, Page, RecipientRecord, Recipients, StoreError};
 use uuid::Uuid;
 
 use crate::PostgresStore;
-use crate::erase::erase;
+use crate::erase::{Person, erase};
 use crate::error::Fault;
 use crate::lookup::{before, cursor};
 use crate::row;
-
-/// Copies are searched for in all emails of the company; that may take its time.
-const ERASE: Patience = Patience::whole(Duration::from_secs(660));
 
 #[async_trait]
 impl Recipients for PostgresStore {
@@ -46,14 +41,14 @@ impl Recipients for PostgresStore {
         &self,
         company: CompanyId,
         address: &Address,
+        after: Option<&Cursor>,
         now: Timestamp,
         limit: u32,
     ) -> Result<Erased, StoreError> {
-        self.write_within(
-            ERASE,
-            (company, address.clone(), now, limit),
-            |c, (company, address, now, limit)| Box::pin(erase(c, *company, address, *now, *limit)),
-        )
+        let person = Person { company, address: address.clone() };
+        self.write((person, Reached::of(after), now, limit), |connection, (person, reached, now, limit)| {
+            Box::pin(erase(connection, person, reached, *now, *limit))
+        })
         .await
     }
 }

@@ -100,7 +100,7 @@ async fn notes_forget_a_person() {
         stored(&*store, about(address)).await;
         attempted(&*store, sent(), START).await;
     }
-    store.erase(company, &an_address("ANA@example.com"), at_secs(9), 10).await.expect("erased");
+    store.erase(company, &an_address("ANA@example.com"), None, at_secs(9), 10).await.expect("erased");
     let mut connection = store.database.connect().await;
     for table in ["tally_notes", "entity_recipients"] {
         let sql = format!("SELECT count(*) FROM {table} WHERE address = 'ana@example.com'");

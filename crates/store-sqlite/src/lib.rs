@@ -9,6 +9,7 @@ mod claim;
 mod companies;
 mod counts;
 mod dead_letters;
+mod erase;
 mod error;
 mod feedback;
 mod handover;

@@ -1,16 +1,14 @@
-//! People known to a company, and forgetting them.
+//! People known to a company. How they are forgotten is in `erase`.
 
 use async_trait::async_trait;
 use model::privacy::Secret;
-use model::{Address, CompanyId, Content, Event, EventKind, NewEmail, RecipientId, Status, Timestamp};
+use model::{Address, CompanyId, NewEmail, RecipientId, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
-use store::detail::Detail;
-use store::erasure::{self, ERASED_ADDRESS, ERASED_SUBJECT};
-use store::{Cursor, Erased, Page, RecipientRecord, Recipients, StoreError, content_codec};
+use store::{Cursor, Erased, Page, RecipientRecord, Recipients, StoreError};
 
+use crate::SqliteStore;
+use crate::erase::{Person, erase};
 use crate::error::from_sqlite;
-use crate::writer::Work;
-use crate::{SqliteStore, outbox, row};
 
 #[async_trait]
 impl Recipients for SqliteStore {
@@ -37,11 +35,11 @@ impl Recipients for SqliteStore {
         &self,
         company: CompanyId,
         address: &Address,
+        after: Option<&Cursor>,
         now: Timestamp,
         limit: u32,
     ) -> Result<Erased, StoreError> {
-        let address = address.clone();
-        self.writer.run(move |work| erase(work, company, &address, now, limit)).await
+        erase(self, Person { company, address: address.clone() }, after, now, limit).await
     }
 }
 
@@ -157,140 +155,4 @@ fn find(
         .prepare_cached(&sql)
         .and_then(|mut statement| statement.query_row((company, value), |row| row.get(0)).optional())
         .map_err(from_sqlite)
-}
-
-fn erase(
-    work: &mut Work<'_>,
-    company: CompanyId,
-    address: &Address,
-    now: Timestamp,
-    limit: u32,
-) -> Result<Erased, StoreError> {
-    let found = emails_naming(work.connection, company, address, limit)?;
-    let mut erased = Erased { more: found.len() == limit as usize, ..Erased::default() };
-    for email in &found {
-        if email.status == Status::Processing {
-            continue;
-        }
-        if email.is_to && !email.status.is_final() {
-            let event = Event::new(EventKind::Cancelled, now).with("reason", "erased");
-            outbox::cancel_row(work, email.seq, email.status, event)?;
-        }
-        erase_email(work.connection, email, address)?;
-        erased.emails += 1;
-    }
-    erased.pending = found.len() as u64 - erased.emails;
-    // Those in flight would be found again and again.
-    erased.more &= erased.emails > 0;
-    let changed = work
-        .connection
-        .execute(
-            "UPDATE recipients SET email = ?3, name = NULL, legal_name = NULL, document_sealed = NULL,
-                 document_hmac = NULL, deleted_at = coalesce(deleted_at, ?4)
-             WHERE company_id = ?1 AND email = ?2",
-            (company.to_string(), address.expose(), ERASED_ADDRESS, now.millis()),
-        )
-        .map_err(from_sqlite)?;
-    erased.recipients = changed as u64;
-    erase_traces(work.connection, company, address).map_err(from_sqlite)?;
-    Ok(erased)
-}
-
-/// What is kept by address besides the emails. Counts stay: where the address stood there is one of nobody.
-fn erase_traces(connection: &Connection, company: CompanyId, address: &Address) -> rusqlite::Result<()> {
-    let company = company.to_string();
-    let lower = address.expose().to_ascii_lowercase();
-    for sql in [
-        "DELETE FROM address_failures WHERE company_id = ?1 AND address = ?2",
-        "DELETE FROM problems WHERE company_id = ?1 AND address = ?2",
-        "DELETE FROM alerts WHERE company_id = ?1 AND (subject = ?2 OR lower(address) = ?2)",
-        "UPDATE entity_recipients SET address = 'erased:' || hex(randomblob(16))
-         WHERE company_id = ?1 AND address = ?2",
-    ] {
-        connection.execute(sql, (&company, &lower))?;
-    }
-    Ok(())
-}
-
-struct Found {
-    seq: i64,
-    status: Status,
-    is_to: bool,
-    detail: Detail,
-}
-
-/// Emails to the address, and those that name it among their copies or as where answers go.
-fn emails_naming(
-    connection: &Connection,
-    company: CompanyId,
-    address: &Address,
-    limit: u32,
-) -> Result<Vec<Found>, StoreError> {
-    let mut statement = connection
-        .prepare(
-            "SELECT seq, status, to_email = ?2 AS is_to, detail FROM email_outbox
-             WHERE company_id = ?1
-               AND (to_email = ?2
-                    OR EXISTS (SELECT 1 FROM json_each(detail, '$.cc') WHERE lower(value) = ?3)
-                    OR EXISTS (SELECT 1 FROM json_each(detail, '$.bcc') WHERE lower(value) = ?3)
-                    OR lower(json_extract(detail, '$.replyTo')) = ?3
-                    OR instr(lower(coalesce(json_extract(detail, '$.replyTo'), '')), '<' || ?3 || '>') > 0)
-             LIMIT ?4",
-        )
-        .map_err(from_sqlite)?;
-    let lower = address.expose().to_ascii_lowercase();
-    let mut rows =
-        statement.query((company.to_string(), address.expose(), lower, limit)).map_err(from_sqlite)?;
-    let mut found = Vec::new();
-    while let Some(row) = rows.next().map_err(from_sqlite)? {
-        let detail: String = row.get("detail").map_err(from_sqlite)?;
-        found.push(Found {
-            seq: row.get("seq").map_err(from_sqlite)?,
-            status: row::status(row)?,
-            is_to: row.get("is_to").map_err(from_sqlite)?,
-            detail: Detail::decode(&detail)
-                .ok_or_else(|| StoreError::Broken("detail of an email cannot be read".into()))?,
-        });
-    }
-    Ok(found)
-}
-
-/// An email to the person loses everything but its counts; one that only copied them, or sent answers to them, loses
-/// their address.
-fn erase_email(connection: &Connection, email: &Found, address: &Address) -> Result<(), StoreError> {
-    let detail = erasure::without(&email.detail, address, email.is_to);
-    if email.is_to {
-        connection
-            .execute(
-                "UPDATE email_outbox SET to_email = ?2, subject = ?3, recipient_external_id = NULL WHERE seq = ?1",
-                (email.seq, ERASED_ADDRESS, ERASED_SUBJECT),
-            )
-            .map_err(from_sqlite)?;
-    }
-    // An .eml names its copies inside.
-    if email.is_to || is_raw(connection, email.seq)? {
-        connection.execute("DELETE FROM contents WHERE email_seq = ?1", [email.seq]).map_err(from_sqlite)?;
-    }
-    // The providers' words name the person.
-    connection
-        .execute("UPDATE reports SET payload = x'' WHERE email_seq = ?1", [email.seq])
-        .map_err(from_sqlite)?;
-    connection
-        .execute(
-            "DELETE FROM recipient_states WHERE email_seq = ?1 AND address = ?2",
-            (email.seq, address.expose()),
-        )
-        .map_err(from_sqlite)?;
-    connection
-        .execute("UPDATE email_outbox SET detail = ?2 WHERE seq = ?1", (email.seq, detail.encode()))
-        .map_err(from_sqlite)?;
-    Ok(())
-}
-
-fn is_raw(connection: &Connection, seq: i64) -> Result<bool, StoreError> {
-    let block: Option<Vec<u8>> = connection
-        .query_row("SELECT body FROM contents WHERE email_seq = ?1", [seq], |row| row.get(0))
-        .optional()
-        .map_err(from_sqlite)?;
-    Ok(block.is_some_and(|block| matches!(content_codec::decode(&block), Ok(Content::Raw(_)))))
 }

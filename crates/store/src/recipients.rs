@@ -25,11 +25,14 @@ pub trait Recipients: Send + Sync {
 
     /// Removes a person's addresses, names and content from everything of the company, and keeps the counts:
     /// finished emails lose their content, waiting ones are cancelled first, those at a provider right now are
-    /// counted as `pending`. That the person is not to be written to (a suppression) stays known. Works in small batches; call again while `more`.
+    /// counted as `pending`. That the person is not to be written to (a suppression) stays known. Each call is a step of
+    /// bounded cost, which changes no more than `limit` emails and looks at no more than `erasure::LOOKED_AT` for copies; call
+    /// again with `next` until there is none.
     async fn erase(
         &self,
         company: CompanyId,
         address: &Address,
+        after: Option<&Cursor>,
         now: Timestamp,
         limit: u32,
     ) -> Result<Erased, StoreError>;
@@ -43,11 +46,13 @@ pub struct RecipientRecord {
     pub deleted_at: Option<Timestamp>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What one step of an erasure did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Erased {
     pub emails: u64,
     pub recipients: u64,
-    /// In flight: ask again when they are done.
+    /// In flight, and left: begin again when they are done.
     pub pending: u64,
-    pub more: bool,
+    /// Where the next step goes on.
+    pub next: Option<Cursor>,
 }

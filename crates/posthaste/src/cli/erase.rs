@@ -5,6 +5,7 @@ use model::Address;
 use serde_json::json;
 use store::Erased;
 
+use super::progress::{Progress, Show};
 use super::{Session, company_named};
 
 /// Emails per call of the store: one short transaction each.
@@ -24,15 +25,21 @@ pub async fn run(session: &Session, args: &Args) -> anyhow::Result<()> {
     let store = session.store().await?;
     let company = company_named(&*store, &args.company).await?;
     let mut total = Erased::default();
+    let mut progress = Progress::start(Show::unless(session.out, false), None);
     loop {
-        let erased = store.erase(company.id, &args.address, session.now(), CHUNK).await?;
-        total.emails += erased.emails;
-        total.recipients += erased.recipients;
-        total.pending = erased.pending;
-        if !erased.more {
+        let step = store.erase(company.id, &args.address, total.next.as_ref(), session.now(), CHUNK).await?;
+        total = Erased {
+            emails: total.emails + step.emails,
+            recipients: total.recipients + step.recipients,
+            pending: total.pending + step.pending,
+            next: step.next,
+        };
+        progress.at(total.emails, || format!("erased from {} emails so far", total.emails));
+        if total.next.is_none() {
             break;
         }
     }
+    progress.end();
     store.close().await;
     let json = json!({ "emails": total.emails, "recipients": total.recipients, "pending": total.pending });
     session

@@ -267,7 +267,7 @@ pub async fn the_erased_are_in_no_alert(store: &dyn Store) {
     for second in 0..3 {
         given_up(store, company, "ana@example.com", at_secs(second)).await;
     }
-    store.erase(company, &an_address("ana@example.com"), at_secs(9), 10).await.expect("erased");
+    store.erase(company, &an_address("ana@example.com"), None, at_secs(9), 10).await.expect("erased");
     assert!(store.problems(company, None, 10).await.expect("read").items.is_empty());
     assert!(store.alerts(company, None, 10).await.expect("read").items.is_empty());
 }

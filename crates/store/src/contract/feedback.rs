@@ -410,7 +410,7 @@ pub async fn reports_are_kept_as_they_came(store: &dyn Store) {
     assert!(store.reports(stranger, id).await.expect("read").is_empty());
     assert_eq!(store.last_report("relay").await, Ok(Some(at_secs(6))));
     assert_eq!(store.last_report("other").await, Ok(None));
-    store.erase(company, &an_address("ana@example.com"), at_secs(8), 10).await.expect("erased");
+    store.erase(company, &an_address("ana@example.com"), None, at_secs(8), 10).await.expect("erased");
     assert!(store.reports(company, id).await.expect("read").iter().all(|kept| kept.payload.is_empty()));
 }
 

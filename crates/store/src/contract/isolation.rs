@@ -75,7 +75,7 @@ pub async fn another_companys_things_are_out_of_reach(store: &dyn Store) {
     assert!(store.keys(stranger).await.expect("keys").is_empty());
     assert!(!store.revoke_key(stranger, key.id, START).await.expect("revoke"));
     let address = an_address("ana@example.com");
-    let erased = store.erase(stranger, &address, START, 100).await.expect("erase");
+    let erased = store.erase(stranger, &address, None, START, 100).await.expect("erase");
     assert_eq!(erased, Erased::default());
 
     assert_eq!(read(store, owner, dead).await.status, Status::Failed);

@@ -159,7 +159,7 @@ pub async fn people_come_in_pages(store: &dyn Store) {
         stored(store, email).await;
         expected.insert(0, format!("r{number}@example.com"));
     }
-    store.erase(company, &an_address("r3@example.com"), at_secs(9), 10).await.expect("erased");
+    store.erase(company, &an_address("r3@example.com"), None, at_secs(9), 10).await.expect("erased");
     expected.retain(|address| address != "r3@example.com");
     let mut after = None;
     let mut found = Vec::new();

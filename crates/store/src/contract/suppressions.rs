@@ -83,6 +83,6 @@ pub async fn a_list_belongs_to_its_company(store: &dyn Store) {
 pub async fn a_suppression_survives_the_erasure(store: &dyn Store) {
     let company = a_company(store, "acme").await;
     store.suppress(company, vec![suppression("ana@example.com", START)]).await.expect("written");
-    store.erase(company, &an_address("ana@example.com"), at_secs(5), 10).await.expect("erased");
+    store.erase(company, &an_address("ana@example.com"), None, at_secs(5), 10).await.expect("erased");
     assert_eq!(store.suppressed(company, &[an_address("ana@example.com")]).await.expect("read").len(), 1);
 }

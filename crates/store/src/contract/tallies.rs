@@ -197,7 +197,7 @@ pub async fn counts_survive_the_erasure(store: &dyn Store) {
         was_sent(store, about(company, "club-9", address, START)).await;
     }
     folded(store).await;
-    store.erase(company, &an_address("ana@example.com"), at_secs(9), 10).await.expect("erased");
+    store.erase(company, &an_address("ana@example.com"), None, at_secs(9), 10).await.expect("erased");
     folded(store).await;
     assert_eq!(summary(store, company, "club-9", 0).await, [tally(EventKind::Sent, 2, 2)]);
 }
