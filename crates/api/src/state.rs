@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gateway::accept::Desk;
+use gateway::cursors::CursorKey;
 use gateway::keys::KeyRing;
 use model::{Secret, Timestamp};
 use store::StoreError;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OnceCell, Semaphore, watch};
 
 use crate::health::Readiness;
 use crate::limits;
@@ -68,6 +69,8 @@ pub struct Shared {
     pub(crate) bodies: Arc<Semaphore>,
     pub(crate) readiness: Readiness,
     pub(crate) pages: Pages,
+    /// Asked for with the first list.
+    cursor_key: OnceCell<CursorKey>,
     draining: watch::Sender<bool>,
 }
 
@@ -81,6 +84,7 @@ impl ApiState {
             bodies: Arc::new(Semaphore::new(limits::BODIES_BYTES_MAX / 1024)),
             readiness: Readiness::default(),
             pages: Pages::new(),
+            cursor_key: OnceCell::new(),
             draining: watch::Sender::new(false),
             desk,
             settings,
@@ -106,6 +110,10 @@ impl ApiState {
         let mut draining = self.0.draining.subscribe();
         // The sender lives as long as this does.
         let _ = draining.wait_for(|draining| *draining).await;
+    }
+
+    pub(crate) async fn cursor_key(&self) -> Result<&CursorKey, StoreError> {
+        self.0.cursor_key.get_or_try_init(|| CursorKey::of(&*self.0.desk.gateway.store)).await
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -9,7 +9,8 @@
 //! `caution` (emails that may have brought a worker down), `company_cache`,
 //! `suppressions` (who is not to be written to), `templates`, `sandbox` (reports that are
 //! played), `observe` (every metric, named once), `trace` (spans of the path, for OpenTelemetry),
-//! `steady` (what time it is when the clock was set), `keys` (who calls), `documents` (CPF and CNPJ under lock).
+//! `steady` (what time it is when the clock was set), `keys` (who calls), `documents` (CPF and CNPJ under lock),
+//! `cursors` (where a list goes on, told to nobody).
 
 pub mod accept;
 pub mod addressees;
@@ -18,6 +19,7 @@ pub mod attempt;
 pub mod caution;
 pub mod company_cache;
 pub mod conclude;
+pub mod cursors;
 pub mod documents;
 pub mod flight;
 pub mod gates;

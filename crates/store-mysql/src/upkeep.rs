@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use model::alert::FAILURES_WITHIN;
-use model::{EmailId, Status, Timestamp, WorkerId};
+use model::{EmailId, Secret, Status, Timestamp, WorkerId};
 use sqlx::mysql::MySqlRow;
 use sqlx::{MySql, MySqlConnection, QueryBuilder, Row as _};
 use store::tallies::kept_since;
@@ -53,15 +53,13 @@ impl Upkeep for MysqlStore {
     }
 
     async fn environment(&self, or_set: &str) -> Result<String, StoreError> {
-        let get_or_set = self.write(or_set.to_owned(), |lane, or_set| {
-            Box::pin(async move {
-                let sql = "INSERT IGNORE INTO meta (name, value) VALUES ('environment', ?)";
-                sqlx::query(sql).bind(or_set).execute(&mut lane.connection).await?;
-                let sql = "SELECT value FROM meta WHERE name = 'environment'";
-                Ok(sqlx::query(sql).fetch_one(&mut lane.connection).await?.try_get("value")?)
-            })
-        });
-        get_or_set.await
+        self.write(or_set.to_owned(), |lane, or_set| Box::pin(set_once(lane, "environment", or_set))).await
+    }
+
+    async fn cursor_key(&self, or_set: Secret<String>) -> Result<Secret<String>, StoreError> {
+        let set_once =
+            self.write(or_set, |lane, or_set| Box::pin(set_once(lane, "cursor_key", or_set.expose())));
+        Ok(Secret::new(set_once.await?))
     }
 
     /// Leases alone decide: a lost connection says nothing about its worker.
@@ -107,6 +105,14 @@ impl Upkeep for MysqlStore {
         }
         self.pool.close().await;
     }
+}
+
+/// What stands under this name: the first to write it decides.
+async fn set_once(lane: &mut Lane, name: &str, or_set: &str) -> Result<String, Fault> {
+    let sql = "INSERT IGNORE INTO meta (name, value) VALUES (?, ?)";
+    sqlx::query(sql).bind(name).bind(or_set).execute(&mut lane.connection).await?;
+    let sql = "SELECT value FROM meta WHERE name = ?";
+    Ok(sqlx::query(sql).bind(name).fetch_one(&mut lane.connection).await?.try_get("value")?)
 }
 
 async fn stats(connection: &mut MySqlConnection, now: Timestamp) -> Result<QueueStats, Fault> {

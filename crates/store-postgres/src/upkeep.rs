@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use model::alert::FAILURES_WITHIN;
-use model::{EmailId, Status, Timestamp, WorkerId};
+use model::{EmailId, Secret, Status, Timestamp, WorkerId};
 use sqlx::{PgConnection, PgPool, Row as _};
 use store::detail::Detail;
 use store::tallies::kept_since;
@@ -51,7 +51,13 @@ impl Upkeep for PostgresStore {
     }
 
     async fn environment(&self, or_set: &str) -> Result<String, StoreError> {
-        self.write(or_set.to_owned(), |c, or_set| Box::pin(environment(c, or_set))).await
+        self.write(or_set.to_owned(), |c, or_set| Box::pin(set_once(c, "environment", or_set))).await
+    }
+
+    async fn cursor_key(&self, or_set: Secret<String>) -> Result<Secret<String>, StoreError> {
+        let key =
+            self.write(or_set, |c, or_set| Box::pin(set_once(c, "cursor_key", or_set.expose()))).await?;
+        Ok(Secret::new(key))
     }
 
     /// Leases alone decide: a connection that was lost says nothing about its worker.
@@ -131,14 +137,16 @@ async fn check(pool: &PgPool) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn environment(connection: &mut PgConnection, or_set: &str) -> Result<String, Fault> {
-    sqlx::query("INSERT INTO meta (name, value) VALUES ('environment', $1) ON CONFLICT DO NOTHING")
+/// What stands under this name: the first to write it decides.
+async fn set_once(connection: &mut PgConnection, name: &str, or_set: &str) -> Result<String, Fault> {
+    sqlx::query("INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT DO NOTHING")
+        .bind(name)
         .bind(or_set)
         .execute(&mut *connection)
         .await?;
     // What another process has just written is seen by a new statement only.
-    let sql = "SELECT value FROM meta WHERE name = 'environment'";
-    Ok(sqlx::query(sql).fetch_one(connection).await?.try_get(0)?)
+    let sql = "SELECT value FROM meta WHERE name = $1";
+    Ok(sqlx::query(sql).bind(name).fetch_one(connection).await?.try_get(0)?)
 }
 
 /// How many rows retention looks at per call besides those it deletes.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use model::alert::FAILURES_WITHIN;
-use model::{Status, Timestamp, WorkerId};
+use model::{Secret, Status, Timestamp, WorkerId};
 use rusqlite::Connection;
 use store::tallies::kept_since;
 use store::{Pruned, QueueStats, Retention, RoomLeft, Routes, StoreError, Upkeep, Weakness};
@@ -56,12 +56,13 @@ impl Upkeep for SqliteStore {
 
     async fn environment(&self, or_set: &str) -> Result<String, StoreError> {
         let or_set = or_set.to_owned();
-        let get_or_set = move |connection: &Connection| {
-            connection
-                .execute("INSERT OR IGNORE INTO meta (name, value) VALUES ('environment', ?1)", [&or_set])?;
-            connection.query_row("SELECT value FROM meta WHERE name = 'environment'", [], |row| row.get(0))
-        };
-        self.writer.run(move |work| get_or_set(work.connection).map_err(from_sqlite)).await
+        self.writer.run(move |work| set_once(work.connection, "environment", &or_set)).await
+    }
+
+    async fn cursor_key(&self, or_set: Secret<String>) -> Result<Secret<String>, StoreError> {
+        let key =
+            self.writer.run(move |work| set_once(work.connection, "cursor_key", or_set.expose())).await?;
+        Ok(Secret::new(key))
     }
 
     async fn worker_joins(&self, worker: WorkerId) -> Result<(), StoreError> {
@@ -79,6 +80,14 @@ impl Upkeep for SqliteStore {
         let _ = tokio::task::spawn_blocking(move || writer.close()).await;
         self.reader.close();
     }
+}
+
+/// What stands under this name: the first to write it decides.
+fn set_once(connection: &Connection, name: &str, or_set: &str) -> Result<String, StoreError> {
+    let sql = "INSERT OR IGNORE INTO meta (name, value) VALUES (?1, ?2)";
+    connection.execute(sql, [name, or_set]).map_err(from_sqlite)?;
+    let sql = "SELECT value FROM meta WHERE name = ?1";
+    connection.query_row(sql, [name], |row| row.get(0)).map_err(from_sqlite)
 }
 
 fn getting_short(room: RoomLeft) -> Weakness {

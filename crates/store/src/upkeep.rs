@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use model::{Status, Timestamp, WorkerId};
+use model::{Secret, Status, Timestamp, WorkerId};
 
 use crate::StoreError;
 
@@ -31,6 +31,10 @@ pub trait Upkeep: Send + Sync {
 
     /// The environment this database was made for, or the one just written when it had none.
     async fn environment(&self, or_set: &str) -> Result<String, StoreError>;
+
+    /// The key under which cursors are given out, or the one just written when there was none. It is kept here since that
+    /// is what all processes share, and guards nothing from whoever can read the store.
+    async fn cursor_key(&self, or_set: Secret<String>) -> Result<Secret<String>, StoreError>;
 
     /// Makes a worker known as alive until it leaves or its process ends, however that ends.
     async fn worker_joins(&self, worker: WorkerId) -> Result<(), StoreError>;

@@ -16,7 +16,7 @@ use crate::state::ApiState;
 pub const PARAMETERS: &[&str] = &["cursor", "limit"];
 
 pub async fn list(State(state): State<ApiState>, client: Client, uri: Uri) -> Result<Response, Problem> {
-    let listing = Listing::new(client.id(), "alerts", &uri)?;
+    let listing = Listing::of(&state, client.id(), "alerts", &uri).await?;
     let (after, limit) = read_query(&uri, PARAMETERS, |form| (listing.take(form), page_limit(form)))?;
     let page = state.desk.gateway.store.alerts(client.id(), after.as_ref(), limit).await?;
     Ok(page_answer(&listing, page, show))

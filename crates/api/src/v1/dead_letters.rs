@@ -28,7 +28,7 @@ pub const REPLAY_FIELDS: &[&str] = &["ids", "filter", "dryRun", "limit"];
 
 pub async fn list(State(state): State<ApiState>, client: Client, uri: Uri) -> Result<Response, Problem> {
     let gateway = &state.desk.gateway;
-    let listing = Listing::new(client.id(), "dlq", &uri)?;
+    let listing = Listing::of(&state, client.id(), "dlq", &uri).await?;
     let (filter, after, limit) =
         read_query(&uri, PARAMETERS, |form| (filter(form), listing.take(form), page_limit(form)))?;
     let page = lookup::dead_letters(gateway, client.id(), &filter, after, limit).await?;

@@ -53,7 +53,7 @@ pub async fn get(
 
 pub async fn list(State(state): State<ApiState>, client: Client, uri: Uri) -> Result<Response, Problem> {
     let gateway = &state.desk.gateway;
-    let listing = Listing::new(client.id(), "emails", &uri)?;
+    let listing = Listing::of(&state, client.id(), "emails", &uri).await?;
     let (filter, after, limit) = read_query(&uri, FILTERS, |form| {
         let words: Vec<&str> = Status::ALL.iter().map(|status| status.as_str()).collect();
         let filter = EmailFilter {
@@ -89,7 +89,7 @@ pub fn page_limit(form: &mut crate::form::Form<'_>) -> u32 {
 }
 
 /// `{data, nextCursor}`; the cursor is `null` on the last page.
-pub fn page_answer<T>(listing: &Listing, page: Page<T>, shape: impl Fn(&T) -> Value) -> Response {
+pub fn page_answer<T>(listing: &Listing<'_>, page: Page<T>, shape: impl Fn(&T) -> Value) -> Response {
     let data: Vec<Value> = page.items.iter().map(shape).collect();
     let next = page.next.map(|cursor| listing.give_out(&cursor));
     answer::value(StatusCode::OK, &json!({ "data": data, "nextCursor": next }))

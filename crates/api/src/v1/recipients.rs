@@ -24,7 +24,7 @@ pub const PARAMETERS: &[&str] = &["problematic", "cursor", "limit"];
 
 pub async fn list(State(state): State<ApiState>, client: Client, uri: Uri) -> Result<Response, Problem> {
     let (gateway, company) = (&state.desk.gateway, client.id());
-    let listing = Listing::new(company, "recipients", &uri)?;
+    let listing = Listing::of(&state, company, "recipients", &uri).await?;
     let (problematic, after, limit) = read_query(&uri, PARAMETERS, |form| {
         (form.flag("problematic").unwrap_or(false), listing.take(form), page_limit(form))
     })?;

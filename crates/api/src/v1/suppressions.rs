@@ -31,7 +31,7 @@ pub const FIELDS: &[&str] = &["email", "reason"];
 pub type InPath = Result<Path<String>, PathRejection>;
 
 pub async fn list(State(state): State<ApiState>, client: Client, uri: Uri) -> Result<Response, Problem> {
-    let listing = Listing::new(client.id(), "suppressions", &uri)?;
+    let listing = Listing::of(&state, client.id(), "suppressions", &uri).await?;
     let (after, limit) = read_query(&uri, PARAMETERS, |form| (listing.take(form), page_limit(form)))?;
     let page = state.desk.gateway.store.suppressions(client.id(), after.as_ref(), limit).await?;
     Ok(page_answer(&listing, page, show))

@@ -1,9 +1,9 @@
 //! No company sees another: what is somebody else's is answered byte for byte like what is not there.
 
 use axum::http::Method;
-use model::{EmailId, KeyMode, Scope};
+use model::{EmailId, KeyMode, Mailbox, Scope};
 use serde_json::{Value, json};
-use testkit::START;
+use testkit::{START, a_company};
 
 use crate::world::{World, world};
 
@@ -196,4 +196,59 @@ async fn lists_and_replays_stay_at_home() {
     let cursor = first["nextCursor"].as_str().expect("a second page");
     let answer = world.get(&format!("/v1/emails?limit=1&cursor={cursor}")).key(&stranger).send().await;
     assert_eq!(answer.code(), "INVALID_CURSOR", "a cursor is of no use to others");
+}
+
+/// Rows of all companies are numbered together: a cursor that told its number would tell how much the others send.
+#[tokio::test]
+async fn cursors_tell_nothing_of_others() {
+    let world = world().await;
+    let mut other = a_company("stranger");
+    other.settings.from = Some(Mailbox::parse("mail@stranger.example").expect("valid"));
+    world.gateway.store.add_company(other.clone()).await.expect("a company");
+    let stranger = world.key(&other, KeyMode::Live, &[Scope::Admin]).await;
+    let lists = ["/v1/emails", "/v1/emails?status=FAILED", "/v1/dlq"];
+    for _ in 0..2 {
+        world.sent().await;
+    }
+    world.fail_all("SMTP_REJECTED_550").await;
+    let mut given: Vec<(&str, String)> = Vec::new();
+    for round in 0..2 {
+        for list in lists {
+            let cursor = first_cursor(&world, list).await;
+            assert_eq!(cursor, first_cursor(&world, list).await, "{list}: it stays as it is");
+            for piece in cursor.split(|sign: char| !(sign.is_ascii_alphanumeric() || "-_".contains(sign))) {
+                assert!(piece.parse::<u64>().is_err(), "{list}: a number stands open in {cursor}");
+            }
+            given.push((list, cursor));
+        }
+        if round == 0 {
+            for _ in 0..20 {
+                let sent = world.post("/v1/email/send").key(&stranger).json(&crate::world::good()).await;
+                assert_eq!(sent.status, 202, "{}", sent.text());
+            }
+            world.sent().await;
+            world.fail_all("SMTP_REJECTED_550").await;
+        }
+    }
+    let lengths: Vec<usize> = given.iter().map(|(_, cursor)| cursor.len()).collect();
+    assert!(lengths.iter().all(|length| *length == lengths[0]), "no digits to be counted: {given:?}");
+    for (list, cursor) in &given {
+        for other in lists {
+            for (who, key) in [("the company", &world.live), ("a stranger", &stranger)] {
+                let separator = if other.contains('?') { '&' } else { '?' };
+                let path = format!("{other}{separator}limit=1&cursor={cursor}");
+                let answer = world.get(&path).key(key).send().await;
+                let is_its = other == *list && who == "the company";
+                let expected = if is_its { (200, "") } else { (400, "INVALID_CURSOR") };
+                let code = if answer.status == 200 { String::new() } else { answer.code() };
+                assert_eq!((answer.status, code.as_str()), expected, "{who}: {path} for {list}");
+            }
+        }
+    }
+}
+
+async fn first_cursor(world: &World, list: &str) -> String {
+    let separator = if list.contains('?') { '&' } else { '?' };
+    let page = world.get(&format!("{list}{separator}limit=1")).key(&world.live).send().await.json();
+    page["nextCursor"].as_str().unwrap_or_else(|| panic!("{list} has no second page: {page}")).to_owned()
 }

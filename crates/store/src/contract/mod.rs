@@ -331,8 +331,9 @@ macro_rules! store_contract {
                 the_numbers_are_those_of_a_count,
                 the_oldest_due_time_is_known,
                 the_environment_is_set_once,
+                the_cursor_key_is_set_once,
                 a_closed_store_refuses,
-            ] racing [the_environment_is_set_once_in_a_race]
+            ] racing [the_environment_is_set_once_in_a_race, the_cursor_key_is_set_once_in_a_race]
             retention [
                 content_goes_before_the_email,
                 only_the_finished_are_deleted,

@@ -195,6 +195,23 @@ pub async fn the_environment_is_set_once_in_a_race(store: &dyn Store) {
     assert!(names.iter().all(|name| *name == names[0]), "{names:?}");
 }
 
+/// All processes seal cursors with one key, that of the first to ask, and it is not taken for the environment.
+pub async fn the_cursor_key_is_set_once(store: &dyn Store) {
+    let key = |text: &str| model::Secret::new(text.to_owned());
+    store.environment("production").await.expect("environment");
+    assert_eq!(store.cursor_key(key("first")).await.expect("a key").expose(), "first");
+    assert_eq!(store.cursor_key(key("second")).await.expect("a key").expose(), "first");
+    assert_eq!(store.environment("staging").await.expect("environment"), "production");
+}
+
+/// Also when they begin at once.
+pub async fn the_cursor_key_is_set_once_in_a_race(store: &dyn Store) {
+    let keys = super::stage::race(8, |task| async move {
+        store.cursor_key(model::Secret::new(format!("key-{task}"))).await.expect("a key").into_inner()
+    });
+    assert!(keys.iter().all(|key| *key == keys[0]), "{keys:?}");
+}
+
 /// A store that works says so, one that was closed refuses.
 pub async fn a_closed_store_refuses(store: &dyn Store) {
     let company = a_company(store, "acme").await;
