@@ -58,6 +58,10 @@ pub const DELAY_MS_MAX: u64 = 30 * 24 * 3600 * 1000;
 pub const TTL_MS_MIN: u64 = 1000;
 pub const TTL_MS_MAX: u64 = 30 * 24 * 3600 * 1000;
 
+/// The head of a request, from its first line to the empty one. Heads of more than 100 lines are refused too: hyper's own
+/// bound, since to name another would cost an allocation for every request.
+pub const HEAD_BYTES_MAX: usize = 64 * 1024;
+
 pub const IDEMPOTENCY_KEY_LENGTH_MAX: usize = 256;
 pub const REQUEST_ID_LENGTH_MAX: usize = 128;
 

@@ -28,13 +28,9 @@ use tokio::time::{sleep, timeout};
 use tower::ServiceExt as _;
 
 use crate::error::Problem;
-use crate::limits::{CONNECTIONS_MAX, HEAD_TIMEOUT, REQUESTS_PER_SEC, STALL_TIMEOUT};
+use crate::limits::{CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_TIMEOUT, REQUESTS_PER_SEC, STALL_TIMEOUT};
 use stream::{LINGER, Stream, plain_answer};
 
-/// The head of a request and what of its body is buffered. A head that is not whole by then is refused; one that becomes
-/// whole with the last read, which is no larger, is taken. Heads of more than 100 lines are refused too: hyper's own
-/// bound, since to name another would cost an allocation for every request.
-const BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// Connections beyond the limit that are told so at once, each given time to hear it; those beyond that are told in passing.
 const REFUSALS_MAX: usize = 1024;
 /// Of what such a client has sent, so many pieces are read before it is told, never waiting for one.
@@ -156,7 +152,8 @@ async fn converse(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(settings.head_timeout)
-        .max_buf_size(BUFFER_BYTES_MAX)
+        .max_header_size(HEAD_BYTES_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(io, service);
     let mut connection = pin!(connection);
     let ended = tokio::select! {

@@ -16,6 +16,7 @@ use tokio::time::{Sleep, sleep};
 
 use crate::edge;
 use crate::error::Problem;
+use crate::limits::HEAD_BYTES_MAX;
 use crate::rate::RateStatus;
 use crate::serve::ServeSettings;
 
@@ -66,7 +67,7 @@ fn unread_head(bytes: &[u8]) -> Option<Problem> {
         "431" => Some(Problem::new(
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             "HEAD_TOO_LARGE",
-            "the head of the request has more than 100 lines or 64 kB",
+            format!("the head of the request has more than 100 lines or {HEAD_BYTES_MAX} bytes"),
         )),
         _ => None,
     }

@@ -291,6 +291,51 @@ async fn heads_that_cannot_be_read_are_refused_in_words() {
     assert!(rest(&mut after).await.starts_with("HTTP/1.1 200 "), "others are served");
 }
 
+/// What is said of the limit is true: a head of just so many bytes is read, one byte more is too much, in whatever pieces
+/// it comes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heads_are_bounded_to_the_byte() {
+    let world = world().await;
+    let served = served(&world, ServeSettings::default()).await;
+    let limit = 64 * 1024;
+    for (length, is_fine) in [
+        (limit - 1, true),
+        (limit, true),
+        (limit + 1, false),
+        (limit + 5_000, false),
+        (100_000, false),
+        (130_000, false),
+    ] {
+        for pieces in [1, 2, 7] {
+            let case = format!("{length} bytes in {pieces}");
+            let beginning = "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-A: ";
+            let head = format!("{beginning}{}\r\n\r\n", "a".repeat(length - beginning.len() - 4));
+            let (mut reader, mut writer) = connect(served.address).await.into_split();
+            let writing = tokio::spawn(async move {
+                for piece in head.as_bytes().chunks(length.div_ceil(pieces)) {
+                    // It may be refused before everything is written.
+                    let _ = writer.write_all(piece).await;
+                    tokio::task::yield_now().await;
+                }
+                writer
+            });
+            let mut bytes = Vec::new();
+            reader.read_to_end(&mut bytes).await.unwrap_or_else(|error| panic!("{case}: {error}"));
+            let answer = String::from_utf8_lossy(&bytes).into_owned();
+            if is_fine {
+                assert!(answer.starts_with("HTTP/1.1 200 "), "{case}: {answer}");
+            } else {
+                check_plain(&case, &answer, 431, "HEAD_TOO_LARGE");
+                assert!(
+                    answer.contains(&format!("more than 100 lines or {limit} bytes")),
+                    "{case}: {answer}"
+                );
+            }
+            drop(writing);
+        }
+    }
+}
+
 /// A second request on the same connection that cannot be read does not spoil the answer to the first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_stays_whole_before_a_head_that_cannot_be_read() {
