@@ -99,8 +99,10 @@ pub const FAULTS_MAX: usize = 50;
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(20);
 /// From the request's head to its answer. Longer than any store takes that is not broken.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// The head of a request, and the silence between two requests on one connection.
+/// The head of a request, from its first byte, or from the beginning of the connection.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// The silence between two requests on one connection. Load balancers keep theirs for a minute and must be first to close.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 /// A client that takes nothing of its answer for so long holds a connection that others could use.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 pub const CONNECTIONS_MAX: usize = 4096;

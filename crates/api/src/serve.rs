@@ -2,8 +2,9 @@
 //!
 //! HTTP/1.1 over hyper itself, since `axum::serve` bounds neither the number of connections nor the time for a
 //! request's head. TLS and HTTP/2 are the reverse proxy's. Below hyper is `stream`, which closes gently and says in
-//! our words what hyper says of heads it cannot read.
+//! our words what hyper says of heads it cannot read; `patience` is how long heads are waited for.
 
+mod patience;
 mod stream;
 
 use std::convert::Infallible;
@@ -20,7 +21,7 @@ use axum::http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -28,7 +29,10 @@ use tokio::time::{sleep, timeout};
 use tower::ServiceExt as _;
 
 use crate::error::Problem;
-use crate::limits::{CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_TIMEOUT, REQUESTS_PER_SEC, STALL_TIMEOUT};
+use crate::limits::{
+    CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_TIMEOUT, IDLE_TIMEOUT, REQUESTS_PER_SEC, STALL_TIMEOUT,
+};
+use patience::{Arrivals, HeadTimer};
 use stream::{LINGER, Stream, plain_answer};
 
 /// Connections beyond the limit that are told so at once, each given time to hear it; those beyond that are told in passing.
@@ -50,6 +54,8 @@ pub struct ServeSettings {
     /// Beyond those: so many at once are told to come back and may finish what they are sending.
     pub refusals_max: usize,
     pub head_timeout: Duration,
+    /// How long a connection may be silent between two requests, as long as there is room for others.
+    pub idle_timeout: Duration,
     /// How long a client may take nothing of its answer.
     pub stall_timeout: Duration,
     /// How long requests may take that are under way at shutdown.
@@ -64,6 +70,7 @@ impl Default for ServeSettings {
             connections_max: CONNECTIONS_MAX,
             refusals_max: REFUSALS_MAX,
             head_timeout: HEAD_TIMEOUT,
+            idle_timeout: IDLE_TIMEOUT,
             stall_timeout: STALL_TIMEOUT,
             drain: Duration::from_secs(30),
             requests_per_sec: REQUESTS_PER_SEC,
@@ -98,9 +105,11 @@ pub async fn serve(
         // Answers are written whole; waiting for more to send would only delay them.
         let _ = stream.set_nodelay(true);
         if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+            let arrivals = Arrivals::default();
+            let timer = HeadTimer::new(arrivals.clone(), Arc::clone(&places), &settings);
             let (router, settings, stopped) = (router.clone(), settings.clone(), stopped.clone());
             tokio::spawn(async move {
-                converse(stream, peer, router, &settings, stopped).await;
+                converse((stream, peer), router, &settings, (timer, arrivals), stopped).await;
                 drop(place);
             });
         } else if let Ok(place) = Arc::clone(&refusals).try_acquire_owned() {
@@ -132,14 +141,14 @@ async fn pause_after(error: &io::Error) {
 }
 
 async fn converse(
-    stream: TcpStream,
-    peer: SocketAddr,
+    (stream, peer): (TcpStream, SocketAddr),
     router: Router,
     settings: &ServeSettings,
+    (timer, arrivals): (HeadTimer, Arrivals),
     mut stopped: watch::Receiver<bool>,
 ) {
     let early = Arc::new(AtomicBool::new(false));
-    let io = TokioIo::new(Stream::new(stream, Arc::clone(&early), settings));
+    let io = TokioIo::new(Stream::new(stream, Arc::clone(&early), arrivals, settings));
     let service = service_fn(move |request: Request<Incoming>| {
         let (router, early) = (router.clone(), Arc::clone(&early));
         async move {
@@ -150,7 +159,7 @@ async fn converse(
         }
     });
     let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
+        .timer(timer)
         .header_read_timeout(settings.head_timeout)
         .max_header_size(HEAD_BYTES_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
@@ -185,7 +194,7 @@ async fn answer(router: Router, peer: SocketAddr, request: Request<Incoming>) ->
 /// Told without reading a request, since whoever comes in numbers will not be read.
 async fn refuse(stream: TcpStream, settings: &ServeSettings) -> io::Result<()> {
     let answer = too_many(settings.requests_per_sec);
-    let mut stream = Stream::new(stream, Arc::new(AtomicBool::new(true)), settings);
+    let mut stream = Stream::new(stream, Arc::new(AtomicBool::new(true)), Arrivals::default(), settings);
     stream.write_all(&answer).await?;
     stream.shutdown().await
 }

@@ -19,6 +19,7 @@ use crate::error::Problem;
 use crate::limits::HEAD_BYTES_MAX;
 use crate::rate::RateStatus;
 use crate::serve::ServeSettings;
+use crate::serve::patience::Arrivals;
 
 /// How long what a client still sends is read and thrown away after an early answer. Closing at once would
 /// reset the connection and the client might never see the answer.
@@ -77,6 +78,7 @@ pub struct Stream {
     stream: TcpStream,
     /// An answer may have come before everything was read.
     lingers: Arc<AtomicBool>,
+    arrivals: Arrivals,
     until: Option<Pin<Box<Sleep>>>,
     requests_per_sec: u32,
     stall_timeout: Duration,
@@ -87,10 +89,16 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub fn new(stream: TcpStream, lingers: Arc<AtomicBool>, settings: &ServeSettings) -> Self {
+    pub fn new(
+        stream: TcpStream,
+        lingers: Arc<AtomicBool>,
+        arrivals: Arrivals,
+        settings: &ServeSettings,
+    ) -> Self {
         Self {
             stream,
             lingers,
+            arrivals,
             until: None,
             requests_per_sec: settings.requests_per_sec,
             stall_timeout: settings.stall_timeout,
@@ -161,7 +169,10 @@ impl AsyncRead for Stream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        self.arrivals.add(buffer.filled().len() - before);
+        read
     }
 }
 

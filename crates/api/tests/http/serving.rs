@@ -336,6 +336,87 @@ async fn heads_are_bounded_to_the_byte() {
     }
 }
 
+/// A server of one page on a clock that goes on whenever everybody waits: hours of silence take no time.
+async fn served_by_the_clock(settings: ServeSettings) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let router = axum::Router::new().route("/", axum::routing::get(async || "here"));
+    tokio::spawn(serve(listener, router, settings, std::future::pending()));
+    address
+}
+
+async fn ask(stream: &mut TcpStream) {
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("written");
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"here") {
+        assert_ne!(stream.read_buf(&mut answer).await.expect("an answer"), 0, "the connection is closed");
+    }
+}
+
+/// For how many seconds the server leaves a connection open.
+async fn open_secs(stream: &mut TcpStream) -> u64 {
+    let since = tokio::time::Instant::now();
+    let _ = stream.read_to_end(&mut Vec::new()).await;
+    since.elapsed().as_secs()
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_between_requests_is_longer_than_that_of_load_balancers() {
+    let address = served_by_the_clock(ServeSettings::default()).await;
+    let mut stream = connect(address).await;
+    for _ in 0..3 {
+        ask(&mut stream).await;
+        tokio::time::sleep(Duration::from_secs(70)).await;
+    }
+    ask(&mut stream).await;
+    assert_eq!(open_secs(&mut stream).await, 75);
+}
+
+/// However long the connection was silent before, and however slowly the rest comes.
+#[tokio::test(start_paused = true)]
+async fn a_head_that_has_begun_is_not_waited_for_like_silence() {
+    let address = served_by_the_clock(ServeSettings::default()).await;
+    for silence in [0, 3, 45, 70] {
+        let mut stream = connect(address).await;
+        ask(&mut stream).await;
+        tokio::time::sleep(Duration::from_secs(silence)).await;
+        stream.write_all(b"G").await.expect("written");
+        let (mut reader, mut writer) = stream.into_split();
+        let dripping = tokio::spawn(async move {
+            while writer.write_all(b"E").await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+            }
+        });
+        let since = tokio::time::Instant::now();
+        let _ = reader.read_to_end(&mut Vec::new()).await;
+        assert_eq!(since.elapsed().as_secs(), 10, "after {silence} s");
+        dripping.abort();
+    }
+    let mut mute = connect(address).await;
+    assert_eq!(open_secs(&mut mute).await, 10, "one that never asked has no more time than a head");
+}
+
+/// Where few places are left, those that are silent give theirs up.
+#[tokio::test(start_paused = true)]
+async fn silence_makes_room_when_places_get_few() {
+    let address = served_by_the_clock(ServeSettings { connections_max: 8, ..ServeSettings::default() }).await;
+    let mut silent = Vec::new();
+    for _ in 0..6 {
+        let mut stream = connect(address).await;
+        ask(&mut stream).await;
+        silent.push(stream);
+    }
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    for stream in &mut silent {
+        ask(stream).await;
+    }
+    let mut seventh = connect(address).await;
+    ask(&mut seventh).await;
+    for stream in &mut silent[..1] {
+        assert_eq!(open_secs(stream).await, 10);
+    }
+}
+
 /// A second request on the same connection that cannot be read does not spoil the answer to the first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_stays_whole_before_a_head_that_cannot_be_read() {
