@@ -3,6 +3,7 @@
 //! `look_up` reads templates and suppressions. `prepare` is pure and decides everything, down to the words of the answer, so that the idempotency record
 //! holds the very answer that is given. `commit` stores and tells the queue. The worker takes it from there.
 
+mod batch;
 pub mod copy;
 pub mod draft;
 pub mod known;
@@ -25,6 +26,7 @@ use crate::keys::Caller;
 use crate::trace::{self, Span, SpanKind};
 use crate::validate::html;
 use crate::{Gateway, observe, route};
+pub use batch::prepare_many;
 pub use known::{Known, look_up};
 
 use draft::{Draft, DraftDocument, DraftRecipient, Fault, FaultKind, Note, sum_up};
@@ -64,6 +66,8 @@ pub struct RequestKey {
 pub struct Prepared {
     acceptance: Acceptance,
     answer: String,
+    /// Of a batch: the results one by one.
+    results: Option<batch::Results>,
     arrived: Instant,
     trace: Option<TraceContext>,
 }
@@ -114,44 +118,12 @@ pub fn prepare_one(
     Ok(prepared(&caller.company, request, vec![email], answer))
 }
 
-/// Checks each email of a batch for itself and prepares one answer to all.
-pub fn prepare_many(
-    desk: &Desk,
-    caller: &Caller,
-    request: Request,
-    drafts: Vec<Result<Draft, Vec<Fault>>>,
-    known: &Known,
-) -> Prepared {
-    let mut emails = Vec::with_capacity(drafts.len());
-    let mut results = String::with_capacity(drafts.len() * 320);
-    let total = drafts.len();
-    for (index, draft) in drafts.into_iter().enumerate() {
-        let comma = if index == 0 { "" } else { "," };
-        let _ = write!(results, "{comma}{{\"index\":{index},");
-        match draft.and_then(|draft| check(desk, caller, &request, draft, known)) {
-            Ok((email, notes)) => {
-                write_receipt(&mut results, &email, &notes);
-                emails.push(email);
-            }
-            Err(faults) => write_refusal(&mut results, &faults),
-        }
-        results.push('}');
-    }
-    let accepted = emails.len();
-    let answer = format!(
-        "{{\"accepted\":{accepted},\"rejected\":{},\"requestId\":{},\"results\":[{results}]}}",
-        total - accepted,
-        text(&request.id)
-    );
-    prepared(&caller.company, request, emails, answer)
-}
-
 /// Stores what was prepared and tells the queue. Runs to its end even when the caller goes away, since some
 /// stores would otherwise be left in the middle of a transaction.
 pub async fn commit(desk: &Desk, prepared: Prepared) -> Result<Answer, NotTaken> {
     let gateway = desk.gateway.clone();
     to_the_end(async move {
-        let Prepared { mut acceptance, answer, arrived, trace } = prepared;
+        let Prepared { mut acceptance, mut answer, results, arrived, trace } = prepared;
         if acceptance.emails.is_empty() {
             let asked = acceptance.key.as_ref().map(|key| (key.key.as_str(), &key.body_hash));
             let earlier = earlier_answer(&gateway, acceptance.company, asked, acceptance.now).await?;
@@ -162,17 +134,27 @@ pub async fn commit(desk: &Desk, prepared: Prepared) -> Result<Answer, NotTaken>
         }
         let mut span = accepting(&gateway, &mut acceptance, trace);
         let now = acceptance.now;
-        let (count, offers) = (acceptance.emails.len(), offers(&acceptance.emails));
-        let lines = lines(&acceptance);
-        let accepted = gateway.store.accept(acceptance).await;
-        match accepted.inspect_err(|_| span.fails("STORE_ERROR"))? {
-            Accepted::Stored => {}
-            Accepted::Replayed { answer } => return Ok(Answer { body: answer, replayed: true }),
-            Accepted::KeyReused => return Err(NotTaken::KeyReused),
-            Accepted::OverDailyLimit => {
-                return Err(NotTaken::OverDailyLimit { retry_after: until_tomorrow(now) });
+        let (count, offers, lines) = loop {
+            let taken = (acceptance.emails.len(), offers(&acceptance.emails), lines(&acceptance));
+            // Only where a part of it may have to be handed in again.
+            let whole = results.as_ref().filter(|_| acceptance.daily_limit.is_some());
+            let whole = whole.map(|results| (results, acceptance.clone()));
+            let accepted = gateway.store.accept(acceptance).await;
+            match (accepted.inspect_err(|_| span.fails("STORE_ERROR"))?, whole) {
+                (Accepted::Stored, _) => break taken,
+                (Accepted::Replayed { answer }, _) => return Ok(Answer { body: answer, replayed: true }),
+                (Accepted::KeyReused, _) => return Err(NotTaken::KeyReused),
+                // Somebody else may take what is left meanwhile: it ends, as there are fewer each time.
+                (Accepted::OverDailyLimit { left: left @ 1.. }, Some((results, whole)))
+                    if whole.emails.len() > 1 =>
+                {
+                    (acceptance, answer) = results.fitting(whole, left);
+                }
+                (Accepted::OverDailyLimit { .. }, _) => {
+                    return Err(NotTaken::OverDailyLimit { retry_after: until_tomorrow(now) });
+                }
             }
-        }
+        };
         offer(&gateway, &offers).await;
         observe::enqueued(arrived.elapsed());
         observe::taken_in(offers.len(), count - offers.len());
@@ -206,7 +188,7 @@ async fn earlier_answer(
     match kept.map(|kept| kept.to(body_hash)) {
         Some(Accepted::Replayed { answer }) => Ok(Some(Answer { body: answer, replayed: true })),
         Some(Accepted::KeyReused) => Err(NotTaken::KeyReused),
-        Some(Accepted::Stored | Accepted::OverDailyLimit) | None => Ok(None),
+        Some(Accepted::Stored | Accepted::OverDailyLimit { .. }) | None => Ok(None),
     }
 }
 
@@ -296,6 +278,7 @@ fn prepared(company: &Company, request: Request, emails: Vec<NewEmail>, answer: 
     Prepared {
         acceptance: Acceptance { company: company.id, emails, key, daily_limit, now },
         answer,
+        results: None,
         arrived,
         trace: None,
     }

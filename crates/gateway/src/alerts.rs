@@ -140,7 +140,7 @@ async fn hand_in(
         }
         // Another process was a moment earlier.
         Accepted::Replayed { answer } => Ok(AlertOutcome::Sent(answer.parse().unwrap_or(id))),
-        Accepted::KeyReused | Accepted::OverDailyLimit => {
+        Accepted::KeyReused | Accepted::OverDailyLimit { .. } => {
             Err(StoreError::Broken("an alert was refused as an email".into()))
         }
     }

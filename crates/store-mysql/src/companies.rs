@@ -136,6 +136,9 @@ async fn add(connection: &mut MySqlConnection, company: &Company) -> Result<bool
 
 /// `None` when the name is another's.
 async fn update(connection: &mut MySqlConnection, company: &Company) -> Result<Option<bool>, Fault> {
+    // It may have another limit from now on: its day is counted anew. First, as acceptance locks it first.
+    let forget = "DELETE FROM company_days WHERE company_id = ?";
+    sqlx::query(forget).bind(company.id.to_string()).execute(&mut *connection).await?;
     let settings = &company.settings;
     let updated = sqlx::query(UPDATE_COMPANY)
         .bind(&company.name)

@@ -5,12 +5,10 @@ use std::collections::BTreeMap;
 
 use model::{CompanyId, Timestamp};
 use sqlx::{MySql, MySqlConnection, QueryBuilder};
-use store::{Acceptance, Accepted, IdempotencyKey, KeptAnswer};
+use store::{Acceptance, Accepted, IdempotencyKey, KeptAnswer, count_towards_day, first_id_of};
 
 use crate::error::Fault;
 use crate::row::{filled_up, get, parsed, portions};
-
-const DAY_MS: i64 = 24 * 3600 * 1000;
 
 /// A key of a company.
 type Named = (CompanyId, String);
@@ -79,7 +77,8 @@ impl Guards {
         Ok(())
     }
 
-    /// Makes the rows that are missing, so that there is something to lock.
+    /// Makes the rows that are missing, so that there is something to lock. A day that nobody has counted yet stands
+    /// below nought, and is counted now.
     async fn read_days(&mut self, connection: &mut MySqlConnection, mut days: Vec<Day>) -> Result<(), Fault> {
         days.sort_unstable();
         days.dedup();
@@ -89,7 +88,7 @@ impl Guards {
         for days in portions(&days) {
             let mut sql = QueryBuilder::<MySql>::new("INSERT INTO company_days (company_id, day, accepted) ");
             sql.push_values(days, |mut row, (company, day)| {
-                row.push_bind(company.to_string()).push_bind(day).push_bind(0_i64);
+                row.push_bind(company.to_string()).push_bind(day).push_bind(-1_i64);
             });
             sql.push(" ON DUPLICATE KEY UPDATE accepted = accepted");
             sql.build().execute(&mut *connection).await?;
@@ -98,7 +97,15 @@ impl Guards {
             let sql = "SELECT accepted FROM company_days WHERE company_id = ? AND day = ? FOR UPDATE";
             let row =
                 sqlx::query(sql).bind(company.to_string()).bind(day).fetch_one(&mut *connection).await?;
-            self.days.insert((company, day), get(&row, "accepted")?);
+            let mut handed_in: i64 = get(&row, "accepted")?;
+            if handed_in < 0 {
+                let sql = "SELECT COUNT(*) AS total FROM email_outbox FORCE INDEX (outbox_by_company)
+                           WHERE company_id = ? AND id >= ?";
+                let first = first_id_of(day).to_string();
+                let query = sqlx::query(sql).bind(company.to_string()).bind(first);
+                handed_in = get(&query.fetch_one(&mut *connection).await?, "total")?;
+            }
+            self.days.insert((company, day), handed_in);
         }
         Ok(())
     }
@@ -111,9 +118,9 @@ impl Guards {
             return accepted;
         }
         if let Some(limit) = request.daily_limit
-            && !self.count_towards_day(request, limit)
+            && let Err(refused) = self.take_from_day(request, limit)
         {
-            return Accepted::OverDailyLimit;
+            return refused;
         }
         if let Some(key) = &request.key {
             let name = (request.company, key.key.clone());
@@ -138,15 +145,10 @@ impl Guards {
         Some(kept.said.to(&key.body_hash))
     }
 
-    /// `false` when the emails would go over the company's limit of the day.
-    fn count_towards_day(&mut self, request: &Acceptance, limit: u32) -> bool {
-        let accepted = self.days.entry(day_of(request)).or_insert(0);
-        let after = accepted.saturating_add(i64::try_from(request.emails.len()).unwrap_or(i64::MAX));
-        let is_within = after <= i64::from(limit);
-        if is_within {
-            *accepted = after;
-        }
-        is_within
+    fn take_from_day(&mut self, request: &Acceptance, limit: u32) -> Result<(), Accepted> {
+        let handed_in = self.days.entry(day_of(request)).or_insert(0);
+        *handed_in = count_towards_day(*handed_in, request.emails.len(), limit)?;
+        Ok(())
     }
 
     pub async fn write(&self, connection: &mut MySqlConnection) -> Result<(), Fault> {
@@ -189,5 +191,5 @@ impl Guards {
 }
 
 fn day_of(request: &Acceptance) -> Day {
-    (request.company, request.now.millis().div_euclid(DAY_MS))
+    (request.company, store::tallies::day_of(request.now))
 }

@@ -82,7 +82,7 @@ async fn the_daily_limit_counts_within_a_group() {
         })
         .collect();
     let answers = accept_all(&store, requests).await;
-    let over = answers.iter().filter(|answer| **answer == Ok(Accepted::OverDailyLimit)).count();
+    let over = answers.iter().filter(|answer| **answer == Ok(Accepted::OverDailyLimit { left: 1 })).count();
     assert_eq!(over, 20 - 3, "three requests of two emails each fit into seven");
     assert_eq!((count(&store, company).await, count(&store, other).await), (6, 20));
 }
@@ -126,11 +126,12 @@ async fn a_key_goes_to_the_one_that_is_stored() {
     };
     let answers = accept_all(&store, vec![keyed(3, 1), keyed(2, 2), keyed(1, 2), keyed(1, 3)]).await;
     let replayed = Accepted::Replayed { answer: "2".into() };
-    let expected = [Accepted::OverDailyLimit, Accepted::Stored, replayed.clone(), Accepted::KeyReused];
+    let expected =
+        [Accepted::OverDailyLimit { left: 2 }, Accepted::Stored, replayed.clone(), Accepted::KeyReused];
     assert_eq!(answers, expected.map(Ok));
     assert_eq!(store.accept(keyed(1, 2)).await, Ok(replayed), "the key is kept");
     let fresh_key = Acceptance { key: Some(a_key("k2", 1, "x", START)), ..keyed(1, 1) };
-    assert_eq!(store.accept(fresh_key.clone()).await, Ok(Accepted::OverDailyLimit));
+    assert_eq!(store.accept(fresh_key.clone()).await, Ok(Accepted::OverDailyLimit { left: 0 }));
     assert_eq!(
         store.accept(Acceptance { daily_limit: None, ..fresh_key }).await,
         Ok(Accepted::Stored),

@@ -13,7 +13,7 @@ use sqlx::{PgConnection, Row as _};
 use store::detail::Detail;
 use store::group::{Group, GroupSize};
 use store::thread::HotThread;
-use store::{Acceptance, Accepted, KeptAnswer, StoreError, content_codec};
+use store::{Acceptance, Accepted, KeptAnswer, StoreError, content_codec, count_towards_day, first_id_of};
 use uuid::Uuid;
 
 use crate::error::Fault;
@@ -34,8 +34,6 @@ const SIZE: GroupSize = GroupSize {
 /// it in memory.
 const EMAILS_MAX: usize = 1_000;
 const BYTES_MAX: usize = 8 * 1024 * 1024;
-
-const DAY_MS: i64 = 24 * 3600 * 1000;
 
 /// A request with what could be worked out before its turn: that is work for the many callers, not for the lanes.
 pub struct Request {
@@ -256,9 +254,9 @@ impl Decision {
             return answer_to(request, taken);
         }
         if let Some(limit) = request.acceptance.daily_limit
-            && !self.count_towards_day(request, limit)
+            && let Err(refused) = self.take_from_day(request, limit)
         {
-            return Accepted::OverDailyLimit;
+            return refused;
         }
         if let (Some(key), Some(taken)) = (key, kept_of(request)) {
             self.keys.holders.insert(key.clone(), number);
@@ -267,19 +265,15 @@ impl Decision {
         Accepted::Stored
     }
 
-    fn count_towards_day(&mut self, request: &Request, limit: u32) -> bool {
-        let accepted = self.days.entry(day_of(request)).or_insert(0);
-        let after = accepted.saturating_add(i64::try_from(request.prepared.len()).unwrap_or(i64::MAX));
-        let fits = after <= i64::from(limit);
-        if fits {
-            *accepted = after;
-        }
-        fits
+    fn take_from_day(&mut self, request: &Request, limit: u32) -> Result<(), Accepted> {
+        let handed_in = self.days.entry(day_of(request)).or_insert(0);
+        *handed_in = count_towards_day(*handed_in, request.prepared.len(), limit)?;
+        Ok(())
     }
 }
 
 fn day_of(request: &Request) -> (Uuid, i64) {
-    (request.acceptance.company.uuid(), request.acceptance.now.millis().div_euclid(DAY_MS))
+    (request.acceptance.company.uuid(), store::tallies::day_of(request.acceptance.now))
 }
 
 /// The keys of a group, which nobody else can use until it is committed.
@@ -343,28 +337,39 @@ impl LockedKeys {
     }
 }
 
-/// How much of their day the limited companies have used; nobody else counts towards it until the commit.
+/// How much of their day the limited companies have used; nobody else counts towards it until the commit. A day that
+/// nobody has counted yet stands below nought, and is counted now.
 async fn lock_days(
     connection: &mut PgConnection,
     requests: &[Request],
 ) -> Result<BTreeMap<(Uuid, i64), i64>, Fault> {
     let limited = requests.iter().filter(|request| request.acceptance.daily_limit.is_some());
-    let days: BTreeMap<(Uuid, i64), i64> = limited.map(|request| (day_of(request), 0)).collect();
+    let mut days: BTreeMap<(Uuid, i64), i64> = limited.map(|request| (day_of(request), 0)).collect();
     if days.is_empty() {
         return Ok(days);
     }
     let rows = sqlx::query(
         "INSERT INTO company_days (company_id, day, accepted)
-         SELECT company_id, day, 0 FROM UNNEST($1::uuid[], $2::bigint[]) AS named (company_id, day)
+         SELECT company_id, day, -1 FROM UNNEST($1::uuid[], $2::bigint[]) AS named (company_id, day)
          ORDER BY company_id, day
          ON CONFLICT (company_id, day) DO UPDATE SET accepted = company_days.accepted
          RETURNING company_id, day, accepted",
     )
     .bind(days.keys().map(|(company, _)| *company).collect::<Vec<_>>())
     .bind(days.keys().map(|(_, day)| *day).collect::<Vec<_>>())
-    .fetch_all(connection)
+    .fetch_all(&mut *connection)
     .await?;
-    rows.iter().map(|row| Ok(((row.try_get(0)?, row.try_get(1)?), row.try_get(2)?))).collect()
+    for row in rows {
+        let (company, day, mut handed_in): (Uuid, i64, i64) =
+            (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        if handed_in < 0 {
+            let sql = "SELECT count(*) FROM email_outbox WHERE company_id = $1 AND id >= $2";
+            let query = sqlx::query(sql).bind(company).bind(first_id_of(day).uuid());
+            handed_in = query.fetch_one(&mut *connection).await?.try_get(0)?;
+        }
+        days.insert((company, day), handed_in);
+    }
+    Ok(days)
 }
 
 async fn write_days(connection: &mut PgConnection, days: &BTreeMap<(Uuid, i64), i64>) -> Result<(), Fault> {

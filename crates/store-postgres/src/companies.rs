@@ -130,6 +130,9 @@ async fn write_company(
 
 /// `None` when the name is another's.
 async fn update(connection: &mut PgConnection, company: &Company) -> Result<Option<bool>, Fault> {
+    // It may have another limit from now on: its day is counted anew. First, as acceptance locks it first.
+    let forget = "DELETE FROM company_days WHERE company_id = $1";
+    sqlx::query(forget).bind(company.id.uuid()).execute(&mut *connection).await?;
     match write_company(connection, UPDATE_COMPANY, company).await {
         Ok(updated) => Ok(Some(updated)),
         Err(Fault::Sql(sqlx::Error::Database(error))) if error.is_unique_violation() => Ok(None),

@@ -39,6 +39,9 @@ impl Companies for SqliteStore {
             if taken {
                 return Err(StoreError::Exists(format!("a company named {:?}", company.name)));
             }
+            // It may have another limit from now on: its day is counted anew.
+            let forget = "DELETE FROM company_days WHERE company_id = ?1";
+            connection.execute(forget, [company.id.to_string()]).map_err(from_sqlite)?;
             write_company(connection, write, &company)
         };
         self.writer.run(move |work| run(work.connection)).await

@@ -10,17 +10,16 @@ use model::{
 use rusqlite::{Connection, OptionalExtension};
 use store::change::expiry;
 use store::detail::Detail;
+use store::tallies::day_of;
 use store::{
     Acceptance, Accepted, AttemptStart, Begun, Cancelled, ClaimRequest, IdempotencyKey, IntakeItem,
     IntakeStart, IntakeVerdict, KeptAnswer, Outbox, RetriedNow, Settled, Settlement, StoreError,
-    content_codec,
+    content_codec, count_towards_day, first_id_of,
 };
 
 use crate::error::from_sqlite;
 use crate::writer::Work;
 use crate::{SqliteStore, intake, recipients, row, settle};
-
-const DAY_MS: i64 = 24 * 3600 * 1000;
 
 #[async_trait]
 impl Outbox for SqliteStore {
@@ -106,9 +105,9 @@ fn accept(work: &mut Work<'_>, acceptance: &Acceptance, blocks: &[Vec<u8>]) -> R
         return Ok(kept.to(&key.body_hash));
     }
     if let Some(limit) = acceptance.daily_limit
-        && !count_towards_day(work.connection, acceptance, limit)?
+        && let Some(refused) = take_from_day(work.connection, acceptance, limit)?
     {
-        return Ok(Accepted::OverDailyLimit);
+        return Ok(refused);
     }
     if let Some(key) = &acceptance.key {
         keep_key(work.connection, acceptance.company, key)?;
@@ -157,22 +156,24 @@ fn keep_key(connection: &Connection, company: CompanyId, key: &IdempotencyKey) -
     Ok(())
 }
 
-/// Counts the emails towards the company's day; `false` when they would go over its limit.
-fn count_towards_day(
+/// Counts the emails towards the company's day, or says why not.
+fn take_from_day(
     connection: &Connection,
     acceptance: &Acceptance,
     limit: u32,
-) -> Result<bool, StoreError> {
-    let (company, day) = (acceptance.company.to_string(), acceptance.now.millis().div_euclid(DAY_MS));
-    let accepted: i64 = connection
+) -> Result<Option<Accepted>, StoreError> {
+    let (company, day) = (acceptance.company.to_string(), day_of(acceptance.now));
+    let kept: Option<i64> = connection
         .prepare_cached("SELECT accepted FROM company_days WHERE company_id = ?1 AND day = ?2")
         .and_then(|mut statement| statement.query_row((&company, day), |row| row.get(0)).optional())
-        .map_err(from_sqlite)?
-        .unwrap_or(0);
-    let after = accepted.saturating_add(i64::try_from(acceptance.emails.len()).unwrap_or(i64::MAX));
-    if after > i64::from(limit) {
-        return Ok(false);
-    }
+        .map_err(from_sqlite)?;
+    let handed_in = match kept {
+        Some(handed_in) => handed_in,
+        None => handed_in_since(connection, &company, day)?,
+    };
+    let counted = count_towards_day(handed_in, acceptance.emails.len(), limit);
+    // Kept also for those that are refused, so that a day is counted once.
+    let after = *counted.as_ref().unwrap_or(&handed_in);
     connection
         .prepare_cached(
             "INSERT INTO company_days (company_id, day, accepted) VALUES (?1, ?2, ?3)
@@ -180,7 +181,25 @@ fn count_towards_day(
         )
         .and_then(|mut statement| statement.execute((&company, day, after)))
         .map_err(from_sqlite)?;
-    Ok(true)
+    Ok(counted.err())
+}
+
+/// What the company handed in before anybody counted: those from the first email of the day on, in the order of
+/// acceptance, which the index alone tells.
+fn handed_in_since(connection: &Connection, company: &str, day: i64) -> Result<i64, StoreError> {
+    let first: Option<i64> = connection
+        .prepare_cached("SELECT seq FROM email_outbox WHERE id >= ?1 ORDER BY id LIMIT 1")
+        .and_then(|mut statement| {
+            statement.query_row([first_id_of(day).to_string()], |row| row.get(0)).optional()
+        })
+        .map_err(from_sqlite)?;
+    let Some(first) = first else { return Ok(0) };
+    let sql =
+        "SELECT count(*) FROM email_outbox INDEXED BY outbox_by_company WHERE company_id = ?1 AND seq >= ?2";
+    connection
+        .prepare_cached(sql)
+        .and_then(|mut statement| statement.query_row((company, first), |row| row.get(0)))
+        .map_err(from_sqlite)
 }
 
 fn insert_email(work: &mut Work<'_>, email: &NewEmail, block: &[u8]) -> Result<(), StoreError> {

@@ -48,7 +48,7 @@ pub use opening::{Opening, require_current};
 pub use outbox::{
     Acceptance, Accepted, AttemptStart, Begun, Cancelled, ClaimRequest, INTAKE_LEASE, IdempotencyKey,
     IntakeItem, IntakeStart, IntakeVerdict, KeptAnswer, Outbox, RetriedNow, Routes, Settled, SettledBy,
-    Settlement,
+    Settlement, count_towards_day, first_id_of,
 };
 pub use providers::{ProviderNote, Providers, StartsWish};
 pub use recipients::{Erased, RecipientRecord, Recipients};

@@ -92,7 +92,8 @@ pub struct Acceptance {
     pub company: CompanyId,
     pub emails: Vec<NewEmail>,
     pub key: Option<IdempotencyKey>,
-    /// The company's limit of emails per UTC day, if it has one.
+    /// The company's limit of emails per UTC day, if it has one. All that were taken in since midnight count towards it,
+    /// also those before there was a limit.
     pub daily_limit: Option<u32>,
     pub now: Timestamp,
 }
@@ -116,8 +117,27 @@ pub enum Accepted {
     },
     /// The key was used for another request.
     KeyReused,
-    /// The company's emails of the day are used up.
-    OverDailyLimit,
+    /// These are more than the company has left of its day. Nothing was stored; so many would have been.
+    OverDailyLimit {
+        left: u32,
+    },
+}
+
+const DAY_MS: i64 = 24 * 3600 * 1000;
+
+/// What the ids of that day and of later ones are not below: where to begin counting what a company handed in.
+pub fn first_id_of(day: i64) -> EmailId {
+    EmailId::from_parts(Timestamp::from_millis(day.saturating_mul(DAY_MS)), [0; 10])
+}
+
+/// How many emails a company has handed in on its day once these are taken, or the refusal.
+pub fn count_towards_day(handed_in: i64, emails: usize, limit: u32) -> Result<i64, Accepted> {
+    let after = handed_in.saturating_add(i64::try_from(emails).unwrap_or(i64::MAX));
+    if after <= i64::from(limit) {
+        return Ok(after);
+    }
+    let left = i64::from(limit).saturating_sub(handed_in).max(0);
+    Err(Accepted::OverDailyLimit { left: u32::try_from(left).unwrap_or(u32::MAX) })
 }
 
 /// What is remembered under an idempotency key.

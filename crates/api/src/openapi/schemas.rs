@@ -178,10 +178,10 @@ fn batch_accepted() -> Value {
 
 fn batch_rejected() -> Value {
     let error = json!({
-        "status": { "type": "integer", "enum": [400, 413, 422] },
+        "status": { "type": "integer", "enum": [400, 413, 422, 429] },
         "code": codes(CODES),
         "detail": text(),
-        "errors": { "type": "array", "minItems": 1, "items": reference("FieldError") },
+        "errors": { "type": "array", "items": reference("FieldError") },
     });
     let error = object(error, &["status", "code", "detail", "errors"]);
     object(json!({ "index": whole(), "error": error }), &["index", "error"])

@@ -50,14 +50,15 @@ pub fn batch() -> Operation {
         TAG,
         "Hand in up to 1,000 emails",
         "Each email is accepted or rejected for itself, and results come in the order of the emails. All accepted \
-         ones are stored in one go. The Idempotency-Key counts for the whole call; a batch without a single accepted \
+         ones are stored in one go. Where the company's daily limit leaves room for some of them, the first are accepted \
+         and the others rejected with DAILY_LIMIT_EXCEEDED. The Idempotency-Key counts for the whole call; a batch without a single accepted \
          email stores nothing and does not use it up.",
     )
     .parameter(idempotency_key())
     .json_body(&["application/json"], "Batch", &example)
     .problem(400, &format!("EMPTY_BATCH, TOO_MANY_EMAILS (more than {BATCH_EMAILS_MAX}), INVALID_IDEMPOTENCY_KEY."))
     .problem(422, "The Idempotency-Key was used for another request (IDEMPOTENCY_KEY_REUSED).")
-    .problem(429, "The company's daily limit would be passed (DAILY_LIMIT_EXCEEDED); nothing was stored.")
+    .problem(429, "The company's daily limit is reached (DAILY_LIMIT_EXCEEDED); nothing was stored.")
     .answer(202, "Read; see each result", "BatchAnswer", &answer)
     .header("Idempotent-Replayed", replayed())
 }

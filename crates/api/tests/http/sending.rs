@@ -226,3 +226,45 @@ async fn the_daily_limit_ends_at_midnight() {
     world.clock.advance(std::time::Duration::from_secs(3600));
     world.sent().await;
 }
+
+/// A limit that is set during the day counts what came before; of a batch the first are taken as far as they fit.
+#[tokio::test]
+async fn a_batch_is_taken_as_far_as_the_day_goes() {
+    let world = world().await;
+    world.sent().await;
+    let mut shop = world.shop.clone();
+    shop.settings.daily_limit = Some(3);
+    world.gateway.store.update_company(shop).await.expect("updated");
+    world.clock.advance(std::time::Duration::from_secs(6));
+    let batch = json!([good(), { "to": "nobody" }, good(), good(), good()]);
+    let hand_in = |key: &'static str| {
+        let call = world.post("/v1/email/batch").key(&world.live).header("idempotency-key", key);
+        call.json(&batch)
+    };
+    let first = hand_in("k1").await;
+    assert_eq!(first.status, 202, "{}", first.text());
+    let body = first.json();
+    assert_eq!((&body["accepted"], &body["rejected"]), (&json!(2), &json!(3)), "{body}");
+    let told: Vec<(u64, &str)> = body["results"]
+        .as_array()
+        .expect("results")
+        .iter()
+        .map(|item| {
+            (item["index"].as_u64().expect("a place"), item["error"]["code"].as_str().unwrap_or("taken"))
+        })
+        .collect();
+    let (taken, over) = ("taken", "DAILY_LIMIT_EXCEEDED");
+    assert_eq!(told, [(0, taken), (1, "VALIDATION_FAILED"), (2, taken), (3, over), (4, over)], "{body}");
+    let stored = world.get("/v1/emails").key(&world.live).send().await.json();
+    let ids: Vec<&str> =
+        stored["data"].as_array().expect("data").iter().filter_map(|email| email["id"].as_str()).collect();
+    assert_eq!(ids.len(), 3, "{stored}");
+    assert!([0, 2].iter().all(|at| ids.contains(&body["results"][*at]["outboxId"].as_str().expect("an id"))));
+
+    let again = hand_in("k1").await;
+    assert_eq!((again.status, again.header("idempotent-replayed")), (202, Some("true")));
+    assert_eq!(again.text(), first.text(), "the key stands for what was answered");
+    let none = hand_in("k2").await;
+    assert_eq!((none.status, none.code().as_str()), (429, "DAILY_LIMIT_EXCEEDED"), "nothing fits");
+    assert!(none.header("retry-after").is_some());
+}

@@ -116,17 +116,20 @@ pub async fn a_batch_is_all_or_none(store: &dyn Store) {
     assert_eq!(store.accept(again).await.expect("accept"), Accepted::Stored, "the key was not used up");
 }
 
+const FULL: Accepted = Accepted::OverDailyLimit { left: 0 };
+
 /// The day's emails are used up exactly at the limit, and a refused batch counts nothing.
 pub async fn the_daily_limit_is_exact(store: &dyn Store) {
     let company = a_company(store, "acme").await;
     let cases = [
         // emails in the request, limit, answer
         (3, Some(5), Accepted::Stored),
-        (3, Some(5), Accepted::OverDailyLimit),
+        (3, Some(5), Accepted::OverDailyLimit { left: 2 }),
         (2, Some(5), Accepted::Stored),
-        (1, Some(5), Accepted::OverDailyLimit),
+        (1, Some(5), FULL),
         (1, Some(6), Accepted::Stored),
-        (1, Some(6), Accepted::OverDailyLimit),
+        (1, Some(6), FULL),
+        (1, Some(2), FULL),
     ];
     for (step, (count, limit, expected)) in cases.into_iter().enumerate() {
         assert_eq!(accept_some(store, company, count, limit, at_secs(60)).await, expected, "step {step}");
@@ -142,15 +145,44 @@ pub async fn the_daily_limit_starts_anew_at_midnight(store: &dyn Store) {
     let next_day = START.plus(DAY);
     let cases = [
         (acme, late, Accepted::Stored),
-        (acme, late, Accepted::OverDailyLimit),
+        (acme, late, FULL),
         (other, late, Accepted::Stored),
         (acme, next_day, Accepted::Stored),
-        (acme, next_day, Accepted::OverDailyLimit),
+        (acme, next_day, FULL),
         (acme, next_day.plus(DAY), Accepted::Stored),
     ];
     for (step, (company, now, expected)) in cases.into_iter().enumerate() {
         assert_eq!(accept_some(store, company, 1, Some(1), now).await, expected, "step {step}");
     }
+}
+
+/// A limit that is set at noon counts what came since midnight, and what came while there was none in between.
+pub async fn a_daily_limit_counts_what_came_before_it(store: &dyn Store) {
+    let (acme, other) = (a_company(store, "acme").await, a_company(store, "other").await);
+    let yesterday = START.minus(std::time::Duration::from_secs(1));
+    let noon = START.plus(DAY / 2);
+    let unlimited = [(acme, 4, yesterday), (acme, 2, START), (other, 4, at_secs(60)), (acme, 1, noon)];
+    for (company, count, now) in unlimited {
+        assert_eq!(accept_some(store, company, count, None, now).await, Accepted::Stored);
+    }
+    set_limit(store, acme, Some(5)).await;
+    let cases =
+        [(1, 2, FULL), (3, 5, Accepted::OverDailyLimit { left: 2 }), (2, 5, Accepted::Stored), (1, 5, FULL)];
+    for (step, (count, limit, expected)) in cases.into_iter().enumerate() {
+        assert_eq!(accept_some(store, acme, count, Some(limit), noon).await, expected, "step {step}");
+    }
+    set_limit(store, acme, None).await;
+    assert_eq!(accept_some(store, acme, 3, None, noon).await, Accepted::Stored);
+    set_limit(store, acme, Some(9)).await;
+    let left = Accepted::OverDailyLimit { left: 1 };
+    assert_eq!(accept_some(store, acme, 2, Some(9), noon).await, left, "eight came in all");
+    assert_eq!(accept_some(store, acme, 1, Some(9), noon).await, Accepted::Stored);
+}
+
+async fn set_limit(store: &dyn Store, company: model::CompanyId, daily_limit: Option<u32>) {
+    let mut company = store.company(company).await.expect("a company").expect("it is there");
+    company.settings.daily_limit = daily_limit;
+    assert!(store.update_company(company).await.expect("updated"));
 }
 
 async fn accept_some(

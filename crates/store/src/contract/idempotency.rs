@@ -81,7 +81,7 @@ pub async fn the_daily_limit_leaves_keys_alone(store: &dyn Store) {
     };
     let cases = [
         ("k1", 1, Accepted::Stored),
-        ("k2", 1, Accepted::OverDailyLimit),
+        ("k2", 1, Accepted::OverDailyLimit { left: 0 }),
         ("k1", 1, Accepted::Replayed { answer: "k1".into() }),
         ("k2", 2, Accepted::Stored),
     ];

@@ -146,7 +146,7 @@ fn company_properties() -> Value {
         "weight": whole(limit::WEIGHT_MAX, "Its share of the workers against other companies."),
         "concurrencyMax": whole(limit::CONCURRENCY_MAX, "Its emails in flight at once."),
         "ratePerSec": whole(limit::RATE_PER_SEC_MAX, "Its emails started per second."),
-        "dailyLimit": whole(limit::DAILY_LIMIT_MAX, "Its emails handed in per day (UTC)."),
+        "dailyLimit": whole(limit::DAILY_LIMIT_MAX, "Its emails handed in per day (UTC), counted from midnight whenever it was set."),
         "retryPolicy": nullable(word("The retry policy of emails that name none.")),
         "onUnknown": { "type": ["string", "null"], "enum": ["retry", "hold", null] },
         "adminEmail": nullable(address("Where alerts go.")),
