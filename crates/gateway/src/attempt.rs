@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::addressees::Addressees;
+use crate::caution::is_suspect;
 use crate::company_cache::CompanyCache;
 use crate::conclude::{Ending, Treatment, conclude};
 use crate::flight::Flight;
@@ -39,6 +40,9 @@ const START_WAIT: Duration = Duration::from_secs(5);
 const START_KEPT: Duration = Duration::from_secs(1);
 const RECORD_PAUSE_MIN: Duration = Duration::from_millis(50);
 const RECORD_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// The end of an attempt that the store brought to a stop before the provider was called.
+const STORE_FAILED: Ending = Ending::GivenBack { reason: "store", at_provider: false };
 
 /// What attempts of one worker share.
 pub struct Bench {
@@ -110,10 +114,15 @@ async fn try_once(
     span: &mut Span,
 ) -> Finished {
     let started = Instant::now();
+    if is_suspect(&claim)
+        && let Some(finished) = hold_up(bench, flight).await
+    {
+        return finished;
+    }
     let (to, attempt) = (claim.envelope.to.clone(), claim.attempt);
     let company = match bench.companies.get(&*bench.gateway.store, claim.company).await {
         Ok(company) => company,
-        Err(error) => return give_back(bench, flight, &error).await,
+        Err(error) => return give_back(bench, flight, STORE_FAILED, &error).await,
     };
     let settings = company.as_deref().map(|company| &company.settings);
     let treatment = Treatment::of(&claim.wishes, settings, &bench.gateway.settings);
@@ -123,7 +132,7 @@ async fn try_once(
     let ending = match AssertUnwindSafe(steps).catch_unwind().await {
         Ok(Ok(ending)) => ending,
         Ok(Err(Stopped::Lost)) => return lost(flight),
-        Ok(Err(Stopped::Store(error))) => return give_back(bench, flight, &error).await,
+        Ok(Err(Stopped::Store(error))) => return give_back(bench, flight, STORE_FAILED, &error).await,
         Err(_panic) => Ending::Panicked { at_provider: flight.is_at_provider() },
     };
     if let Some(provider) = flight.probe()
@@ -151,6 +160,20 @@ async fn try_once(
         play(bench, flight, &provider, kind, attempt).await;
     }
     finished
+}
+
+/// The start of a suspect is counted before its work begins, and not before: it may be the death of this process, and
+/// nobody else's fault. What became of it if it cannot begin.
+async fn hold_up(bench: &Bench, flight: &Flight) -> Option<Finished> {
+    match bench.gateway.store.begin_suspect(flight.guard()).await {
+        Ok(true) => None,
+        Ok(false) => Some(lost(flight)),
+        // It stays a suspect.
+        Err(error) => {
+            let ending = Ending::Waits { reason: "store", route: None };
+            Some(give_back(bench, flight, ending, &error).await)
+        }
+    }
 }
 
 /// What the provider plays of its own reports, if it does.
@@ -383,7 +406,7 @@ pub async fn record(bench: &Bench, flight: &Flight, settlement: Settlement, star
 }
 
 /// Gives an email back that nothing was done with, since the store failed on the way.
-async fn give_back(bench: &Bench, flight: &Flight, error: &StoreError) -> Finished {
+async fn give_back(bench: &Bench, flight: &Flight, ending: Ending, error: &StoreError) -> Finished {
     tracing::warn!(
         outboxId = %flight.id, requestId = flight.request_id, companyId = %flight.company,
         attempt = flight.facts.attempt, %error,
@@ -391,7 +414,6 @@ async fn give_back(bench: &Bench, flight: &Flight, error: &StoreError) -> Finish
     );
     let now = bench.gateway.clock.now();
     let treatment = Treatment::of(&flight.wishes, None, &bench.gateway.settings);
-    let ending = Ending::GivenBack { reason: "store", at_provider: false };
     let (verdict, events) = conclude(flight.facts, ending, &treatment.rules(0.0, now));
     let settlement = Settlement { guard: flight.guard(), by: SettledBy::Worker, verdict, events, now };
     record(bench, flight, settlement, Instant::now()).await;

@@ -1,14 +1,13 @@
 //! Care with emails that may have brought a worker down before. Two starts that never ended make an email a suspect,
 //! and suspects run one at a time, so that the next crash blames the right one; the others are put back for a later
-//! turn, since an email that only waited in a process that died would be blamed as well. Emails that are no suspects
-//! are never held up. Pure: `worker` carries it out.
+//! turn. Their claims count no start (`store::suspects`), so that one that only waited in a process that died is not
+//! blamed. Emails that are no suspects are never held up. Pure: `worker` carries it out.
 
 use std::time::Duration;
 
 use model::{Claim, EmailId};
+use store::SUSPECT_STARTS;
 
-/// From this many starts in a row that never ended, an email is a suspect.
-const SUSPECT_STARTS: u32 = 2;
 /// How far apart the suspects of one claim are put back: about what an attempt takes, so that most find their turn
 /// when they come back.
 const TURN: Duration = Duration::from_millis(200);

@@ -171,16 +171,21 @@ impl Stage {
 
     /// Claims one email as a worker that will never come back.
     pub async fn claim_and_vanish(&self) -> Claim {
+        self.claim(1).await.pop().expect("something to claim")
+    }
+
+    /// Claims of a worker that does nothing with them.
+    pub async fn claim(&self, limit: u32) -> Vec<Claim> {
         let now = self.gateway.clock.now();
         let request = ClaimRequest {
             owner: WorkerId::new(now),
             now,
             lease_until: now.plus(self.gateway.settings.lease),
-            limit: 1,
+            limit,
             size_bytes_max: u64::MAX,
             routes: Routes::All,
         };
-        self.gateway.queue.claim(request).await.expect("a claim").pop().expect("something to claim")
+        self.gateway.queue.claim(request).await.expect("a claim")
     }
 
     pub fn clock_now(&self) -> Timestamp {

@@ -196,7 +196,7 @@ impl Worker {
     }
 
     /// Suspects that have to wait are put back first: one that kills the process at once would otherwise take them
-    /// with it, and they would be blamed.
+    /// with it, and they would wait until their leases run out.
     async fn start(&mut self, claims: Vec<Claim>) -> Result<(), StoreError> {
         let sorted = self.caution.sort(claims);
         if !sorted.later.is_empty() {

@@ -11,6 +11,7 @@ use sqlx::{MySql, MySqlConnection, QueryBuilder};
 use store::change::moved;
 use store::fairness::{Candidate, Fairness, still_hungry};
 use store::record::Record;
+use store::suspects::HANDED_OUT;
 use store::task::{Unwanted, handed_over};
 use store::{ClaimRequest, SettledBy, Settlement, StoreError, content_codec};
 use tokio::sync::Mutex as AsyncMutex;
@@ -368,7 +369,7 @@ async fn lease(lane: &mut Lane, taken: &[EmailId], request: &ClaimRequest) -> Re
         record.version += 1;
         record.fence += 1;
         record.attempts += 1;
-        record.unfinished_starts += 1;
+        record.unfinished_starts = (record.unfinished_starts + 1).min(HANDED_OUT);
         record.at_provider = false;
         let content = block.and_then(|block| content_codec::decode(&block).ok());
         let claim = Claim { content, ..record.claim(request.now)? };
@@ -415,9 +416,9 @@ async fn mark_claimed(
     }
     let mut sql = QueryBuilder::<MySql>::new(
         "UPDATE email_outbox SET status = 'PROCESSING', trouble = NULL, version = version + 1, fence = fence + 1,
-             attempts = attempts + 1, unfinished_starts = unfinished_starts + 1, at_provider = FALSE, updated_at = ",
+             attempts = attempts + 1, at_provider = FALSE, unfinished_starts = LEAST(unfinished_starts + 1, ",
     );
-    sql.push_bind(row::at(now)).push(" WHERE status IN (");
+    sql.push_bind(HANDED_OUT).push("), updated_at = ").push_bind(row::at(now)).push(" WHERE status IN (");
     sql.push_bind(Status::Enqueued.as_str())
         .push(", ")
         .push_bind(Status::RetryScheduled.as_str())

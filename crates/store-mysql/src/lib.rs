@@ -30,6 +30,7 @@ mod history;
 mod intake;
 mod keys;
 mod lane;
+mod leases;
 mod lookup;
 mod outbox;
 mod paging;

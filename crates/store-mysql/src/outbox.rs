@@ -16,7 +16,7 @@ use store::{
 use crate::error::Fault;
 use crate::lane::Lane;
 use crate::row::{self, at, get, ids, parsed, push_list};
-use crate::{MysqlStore, accept, intake, settle};
+use crate::{MysqlStore, accept, intake, leases, settle};
 
 #[async_trait]
 impl Outbox for MysqlStore {
@@ -26,6 +26,13 @@ impl Outbox for MysqlStore {
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
         self.claim_due(request).await
+    }
+
+    async fn begin_suspect(&self, guard: Guard) -> Result<bool, StoreError> {
+        let begin = self.write_at_once(guard, |lane, &guard| {
+            Box::pin(settle::begin_suspect(&mut lane.connection, guard))
+        });
+        begin.await
     }
 
     async fn begin(&self, start: AttemptStart) -> Result<Begun, StoreError> {
@@ -43,7 +50,7 @@ impl Outbox for MysqlStore {
         until: Timestamp,
     ) -> Result<Vec<EmailId>, StoreError> {
         let renew = self.write_at_once((owner, guards, until), |lane, (owner, guards, until)| {
-            Box::pin(settle::renew(&mut lane.connection, *owner, guards, *until))
+            Box::pin(leases::renew(&mut lane.connection, *owner, guards, *until))
         });
         renew.await
     }

@@ -5,22 +5,22 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::attempt::LostLease;
-use model::{Address, EmailId, Event, Failure, Guard, Status, Timestamp, Verdict, WorkerId};
+use model::{Address, EmailId, Event, Failure, Guard, Status, Timestamp, Verdict};
 use sqlx::{MySql, MySqlConnection, QueryBuilder};
 use store::change::{Change, late_result, reported_sent};
 use store::consequence::counts_against_address;
 use store::group::{Group, GroupSize};
 use store::record::Record;
+use store::suspects::{AT_WORK, HANDED_OUT};
 use store::thread::HotThread;
 use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
 
 use crate::error::Fault;
 use crate::failures::{self, Failed};
 use crate::lane::{Lane, Lanes};
+use crate::outbox;
 use crate::row::{self, at, get, ids, optional_millis, parsed, portions, push_list};
 use crate::tallies::{Notes, Subject};
-use crate::{MysqlStore, outbox};
 
 /// As many wait as workers can have in hand.
 /// A claim brings up to 64 emails, which begin and end side by side: no client waits for them.
@@ -46,8 +46,24 @@ pub fn group_of_settlements(thread: &HotThread, lanes: Lanes) -> Group<Settlemen
 }
 
 /// The ids, each once and in order.
-fn in_order(guards: impl Iterator<Item = Guard>) -> Vec<EmailId> {
+pub fn in_order(guards: impl Iterator<Item = Guard>) -> Vec<EmailId> {
     guards.map(|guard| guard.id).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Under the guard that it has: whoever hears nothing of it may ask again.
+pub async fn begin_suspect(connection: &mut MySqlConnection, guard: Guard) -> Result<bool, Fault> {
+    let begun = sqlx::query(
+        "UPDATE email_outbox SET unfinished_starts = ?
+         WHERE id = ? AND status = 'PROCESSING' AND fence = ? AND version = ? AND unfinished_starts >= ?",
+    )
+    .bind(AT_WORK)
+    .bind(guard.id.to_string())
+    .bind(guard.fence)
+    .bind(guard.version)
+    .bind(HANDED_OUT)
+    .execute(connection)
+    .await?;
+    Ok(begun.rows_affected() > 0)
 }
 
 async fn begin(lane: &mut Lane, starts: &[AttemptStart]) -> Result<Vec<Result<Begun, StoreError>>, Fault> {
@@ -437,63 +453,4 @@ async fn existing(connection: &mut MySqlConnection, emails: &[EmailId]) -> Resul
     push_list(&mut sql, ids(emails));
     let rows = sql.build().fetch_all(connection).await?;
     Ok(rows.iter().map(|row| parsed(row, "id")).collect::<Result<_, _>>()?)
-}
-
-/// Returns those whose lease is no longer the owner's.
-pub async fn renew(
-    connection: &mut MySqlConnection,
-    owner: WorkerId,
-    guards: &[Guard],
-    until: Timestamp,
-) -> Result<Vec<EmailId>, Fault> {
-    let emails = in_order(guards.iter().copied());
-    if emails.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut sql = QueryBuilder::<MySql>::new(
-        "SELECT q.email_id, o.fence FROM email_queue q FORCE INDEX (PRIMARY)
-         STRAIGHT_JOIN email_outbox o ON o.id = q.email_id
-         WHERE q.lease_until IS NOT NULL AND q.lease_owner = ",
-    );
-    sql.push_bind(owner.to_string()).push(" AND q.email_id IN ");
-    push_list(&mut sql, ids(&emails));
-    sql.push(" ORDER BY q.email_id FOR UPDATE");
-    let mut fences: HashMap<EmailId, u64> = HashMap::new();
-    for row in sql.build().fetch_all(&mut *connection).await? {
-        fences.insert(parsed(&row, "email_id")?, get(&row, "fence")?);
-    }
-    let (mine, lost): (Vec<Guard>, Vec<Guard>) =
-        guards.iter().partition(|guard| fences.get(&guard.id) == Some(&guard.fence));
-    if !mine.is_empty() {
-        let mut sql =
-            QueryBuilder::<MySql>::new("UPDATE email_queue SET lease_until = GREATEST(lease_until, ");
-        sql.push_bind(until.millis()).push(") WHERE email_id IN ");
-        push_list(&mut sql, mine.iter().map(|guard| guard.id.to_string()));
-        sql.build().execute(connection).await?;
-    }
-    Ok(lost.into_iter().map(|guard| guard.id).collect())
-}
-
-impl MysqlStore {
-    /// Leases alone decide: a lost connection says nothing about its worker. One that left has ended its leases.
-    pub(crate) async fn find_lost_leases(
-        &self,
-        now: Timestamp,
-        limit: u32,
-    ) -> Result<Vec<LostLease>, StoreError> {
-        let find = self.read((now, limit), |connection, &(now, limit)| {
-            Box::pin(async move {
-                let mut sql = QueryBuilder::<MySql>::new(format!(
-                    "SELECT {}, q.due_at, q.lease_until FROM email_queue q FORCE INDEX (queue_leased)
-                     STRAIGHT_JOIN email_outbox o ON o.id = q.email_id AND o.status = 'PROCESSING' WHERE q.lease_until < ",
-                    row::COLUMNS
-                ));
-                sql.push_bind(now.millis()).push(" ORDER BY q.lease_until LIMIT ").push_bind(limit);
-                let rows = sql.build().fetch_all(connection).await?;
-                let lost = rows.iter().map(|row| row::record(row)?.lost_lease());
-                Ok(lost.collect::<Result<_, _>>()?)
-            })
-        });
-        find.await
-    }
 }

@@ -20,7 +20,7 @@ use crate::accept::Request;
 use crate::counts::{Counts, any_shard};
 use crate::error::Fault;
 use crate::row::{self, History, at, trouble};
-use crate::{PostgresStore, intake};
+use crate::{PostgresStore, intake, settle};
 
 #[async_trait]
 impl Outbox for PostgresStore {
@@ -30,6 +30,10 @@ impl Outbox for PostgresStore {
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
         self.claim_due(request).await
+    }
+
+    async fn begin_suspect(&self, guard: Guard) -> Result<bool, StoreError> {
+        self.write(guard, |c, &guard| Box::pin(settle::begin_suspect(c, guard))).await
     }
 
     async fn begin(&self, start: AttemptStart) -> Result<Begun, StoreError> {

@@ -13,6 +13,7 @@ use store::change::Change;
 use store::consequence::counts_against_address;
 use store::group::{Group, GroupSize};
 use store::record::Record;
+use store::suspects::{AT_WORK, HANDED_OUT};
 use store::tallies::day_of;
 use store::task::on_its_own;
 use store::thread::HotThread;
@@ -166,6 +167,23 @@ fn in_order_of_ids<'a>(guards: impl Iterator<Item = &'a Guard>) -> Vec<usize> {
 
 pub fn number(place: usize) -> i32 {
     i32::try_from(place).unwrap_or(i32::MAX)
+}
+
+/// Under the guard that it has: whoever hears nothing of it may ask again.
+pub async fn begin_suspect(connection: &mut PgConnection, guard: Guard) -> Result<bool, Fault> {
+    let count = |starts: u32| i32::try_from(starts).unwrap_or(i32::MAX);
+    let begun = sqlx::query(
+        "UPDATE email_outbox SET unfinished_starts = $4
+         WHERE id = $1 AND status = 'PROCESSING' AND fence = $2 AND version = $3 AND unfinished_starts >= $5",
+    )
+    .bind(guard.id.uuid())
+    .bind(signed(guard.fence))
+    .bind(signed(guard.version))
+    .bind(count(AT_WORK))
+    .bind(count(HANDED_OUT))
+    .execute(connection)
+    .await?;
+    Ok(begun.rows_affected() > 0)
 }
 
 async fn begin(lane: &mut Lane, starts: &[AttemptStart]) -> Result<Vec<Begun>, Fault> {

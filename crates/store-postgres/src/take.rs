@@ -3,6 +3,7 @@
 use model::{Claim, Timestamp};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
+use store::suspects::HANDED_OUT;
 use store::{ClaimRequest, Routes, StoreError};
 use uuid::Uuid;
 
@@ -119,8 +120,8 @@ macro_rules! take_statement {
          ), claimed AS (
              UPDATE email_outbox o
              SET status = 'PROCESSING', trouble = NULL, version = o.version + 1, fence = o.fence + 1,
-                 attempts = o.attempts + 1, unfinished_starts = o.unfinished_starts + 1, at_provider = false,
-                 updated_at = $6
+                 attempts = o.attempts + 1, at_provider = false, updated_at = $6,
+                 unfinished_starts = least(o.unfinished_starts + 1, {handed_out})
              FROM chosen
              WHERE o.id = ANY (ARRAY(SELECT email_id FROM chosen)) AND (o.id = chosen.email_id) IS TRUE
                AND o.status IN ('ENQUEUED', 'RETRY_SCHEDULED')
@@ -166,7 +167,7 @@ macro_rules! take_statement {
 
 fn take_sql() -> &'static str {
     static SQL: std::sync::OnceLock<String> = std::sync::OnceLock::new();
-    SQL.get_or_init(|| format!(take_statement!(), columns = row::COLUMNS))
+    SQL.get_or_init(|| format!(take_statement!(), columns = row::COLUMNS, handed_out = HANDED_OUT))
 }
 
 /// Where emails wait: route and company.

@@ -6,6 +6,7 @@ use model::{Claim, Event, EventKind, Move, Status, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
 use store::fairness::{Candidate, Fairness, still_hungry};
 use store::starts::{SECOND, Starts};
+use store::suspects::HANDED_OUT;
 use store::{ClaimRequest, Routes, StoreError};
 
 use crate::error::from_sqlite;
@@ -158,7 +159,7 @@ fn lease_statement() -> &'static str {
         format!(
             "UPDATE email_outbox
              SET status = ?2, version = version + 1, fence = fence + 1, attempts = attempts + 1,
-                 unfinished_starts = unfinished_starts + 1, at_provider = 0, due_at = NULL,
+                 unfinished_starts = min(unfinished_starts + 1, {HANDED_OUT}), at_provider = 0, due_at = NULL,
                  lease_until = ?3, lease_owner = ?4, updated_at = ?5
              WHERE seq = ?1 AND status = ?6 AND due_at IS NOT NULL
              RETURNING {}",

@@ -35,6 +35,10 @@ impl Outbox for SqliteStore {
         self.claim_due(request).await
     }
 
+    async fn begin_suspect(&self, guard: Guard) -> Result<bool, StoreError> {
+        self.writer.run(move |work| settle::begin_suspect(work, guard)).await
+    }
+
     async fn begin(&self, start: AttemptStart) -> Result<Begun, StoreError> {
         self.room.check_for_result()?;
         self.writer.run(move |work| settle::begin(work, &start)).await

@@ -5,6 +5,7 @@ use model::{Address, EmailId, EventKind, Guard, Status, Timestamp, WorkerId};
 use rusqlite::{Connection, OptionalExtension};
 use store::change::{Change, late_result, reported_sent};
 use store::consequence::counts_against_address;
+use store::suspects::{AT_WORK, HANDED_OUT};
 use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
 
 use crate::error::from_sqlite;
@@ -12,6 +13,21 @@ use crate::owners::Owners;
 use crate::tallies::SentEmail;
 use crate::writer::Work;
 use crate::{SqliteStore, alerts, row};
+
+/// Under the guard that it has: whoever hears nothing of it may ask again.
+pub fn begin_suspect(work: &mut Work<'_>, guard: Guard) -> Result<bool, StoreError> {
+    let changed = work
+        .connection
+        .prepare_cached(
+            "UPDATE email_outbox SET unfinished_starts = ?4
+             WHERE id = ?1 AND status = 'PROCESSING' AND fence = ?2 AND version = ?3 AND unfinished_starts >= ?5",
+        )
+        .and_then(|mut statement| {
+            statement.execute((guard.id.to_string(), guard.fence, guard.version, AT_WORK, HANDED_OUT))
+        })
+        .map_err(from_sqlite)?;
+    Ok(changed > 0)
+}
 
 pub fn begin(work: &mut Work<'_>, start: &AttemptStart) -> Result<Begun, StoreError> {
     let Guard { id, fence, version } = start.guard;

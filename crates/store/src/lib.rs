@@ -30,6 +30,7 @@ pub mod record;
 pub mod report_codec;
 pub mod settings_codec;
 pub mod starts;
+pub mod suspects;
 pub mod task;
 pub mod thread;
 pub mod trust;
@@ -53,6 +54,7 @@ pub use outbox::{
 pub use providers::{ProviderNote, Providers, StartsWish};
 pub use recipients::{Erased, RecipientRecord, Recipients};
 pub use suppressions::Suppressions;
+pub use suspects::SUSPECT_STARTS;
 pub use tallies::{DayTally, EntityRecord, EntityTally, Tallies};
 pub use templates::{StoredTemplate, Templates};
 pub use upkeep::{Pruned, QueueStats, Retention, RoomLeft, Upkeep, Weakness};

@@ -21,10 +21,15 @@ pub trait Outbox: Send + Sync {
 
     /// Leases due emails to a worker: fair between companies by weight, by priority within a company, within
     /// the companies' concurrency and rate limits, and none of a company that is switched off. Moves them to
-    /// PROCESSING, counts the attempt, hands out the next fence and records RECEIVED. What has outlived its
-    /// time is moved to EXPIRED instead. The cost does not grow with what is waiting. What a caller that goes away
+    /// PROCESSING, counts the attempt and, but for suspects, the start, hands out the next fence and records
+    /// RECEIVED. What has outlived its time is moved to EXPIRED instead. The cost does not grow with what is waiting. What a caller that goes away
     /// meanwhile does not take is put back as if it had never been claimed.
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError>;
+
+    /// Counts the start of a suspect (`SUSPECT_STARTS`), which its claim does not: nothing of its work may be done before
+    /// this says `true` and the start is on disk. Counts once, however often it is asked. `false` when the email was
+    /// cancelled or taken over.
+    async fn begin_suspect(&self, guard: Guard) -> Result<bool, StoreError>;
 
     /// Records that the provider is about to be called. Nothing may be sent before this says `Yes`.
     async fn begin(&self, start: AttemptStart) -> Result<Begun, StoreError>;

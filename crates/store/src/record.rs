@@ -7,8 +7,8 @@ use model::email::LastFailure;
 use model::privacy::Secret;
 use model::{Address, Claim, CompanyId, Email, EmailId, Guard, RecipientId, Status, Timestamp};
 
-use crate::StoreError;
 use crate::detail::Detail;
+use crate::{StoreError, suspects};
 
 #[derive(Debug, Clone)]
 pub struct Record {
@@ -24,6 +24,7 @@ pub struct Record {
     /// Set while it is leased.
     pub lease_until: Option<Timestamp>,
     pub at_provider: bool,
+    /// As `suspects` counts them.
     pub unfinished_starts: u32,
     pub outcome_unknown: bool,
     pub attempts: u32,
@@ -109,7 +110,7 @@ impl Record {
             attempt_in_series: self.attempts.saturating_sub(self.attempts_before),
             series: self.series,
             // The start that is this claim may yet finish.
-            unfinished_starts: self.unfinished_starts.saturating_sub(1),
+            unfinished_starts: suspects::before_claim(self.unfinished_starts),
             outcome_unknown: self.outcome_unknown,
             last_provider: self.provider,
             route: self.route,
@@ -135,7 +136,7 @@ impl Record {
             request_id: self.request_id,
             attempt: self.attempts,
             attempt_in_series: self.attempts.saturating_sub(self.attempts_before),
-            unfinished_starts: self.unfinished_starts,
+            unfinished_starts: suspects::with_lost(self.unfinished_starts),
             at_provider: self.at_provider,
             provider: self.provider,
             expires_at: self.expires_at,

@@ -8,6 +8,7 @@ use store_sqlite::SqliteStore;
 use testkit::{START, an_email};
 
 use super::*;
+use crate::caution::is_suspect;
 use crate::testing::{FakeProvider, Stage};
 use crate::worker::run_once;
 
@@ -49,13 +50,21 @@ async fn what_a_worker_left_at_the_provider_waits_out_its_grace() {
     assert!(position(EventKind::OutcomeUnknown) < position(EventKind::Sent));
 }
 
+/// A worker that is brought down by the first email it touches, before it calls the provider.
+async fn begin_work_and_vanish(stage: &Stage) {
+    let claim = stage.claim_and_vanish().await;
+    if is_suspect(&claim) {
+        assert_eq!(stage.gateway.store.begin_suspect(claim.guard).await, Ok(true));
+    }
+}
+
 #[tokio::test]
 async fn an_email_that_brings_its_worker_down_is_quarantined_after_three_starts() {
     let stage = Stage::with(FakeProvider::takes_everything()).await;
     let id = stage.accept_one().await;
     for _ in 0..3 {
         assert_eq!(stage.status(id).await, Status::Enqueued);
-        stage.claim_and_vanish().await;
+        begin_work_and_vanish(&stage).await;
         stage.pass(Duration::from_secs(46));
         sweep_once(&stage.gateway).await.expect("the store works");
     }
@@ -63,6 +72,28 @@ async fn an_email_that_brings_its_worker_down_is_quarantined_after_three_starts(
     assert_eq!((email.status, email.attempts), (Status::Failed, 3));
     assert_eq!(email.last_failure.expect("a failure").code, "QUARANTINED");
     assert!(stage.provider.handed().is_empty());
+}
+
+/// Suspects are blamed for what they do, not for the worker that died, was stopped or lost its store before their turn.
+#[tokio::test]
+async fn suspects_that_never_ran_are_not_blamed() {
+    let stage = Stage::with(FakeProvider::takes_everything()).await;
+    let ids = [stage.accept_one().await, stage.accept_one().await, stage.accept_one().await];
+    for _ in 0..3 {
+        assert_eq!(stage.claim(8).await.len(), 3);
+        stage.pass(Duration::from_secs(46));
+        assert_eq!(sweep_once(&stage.gateway).await.map(|swept| swept.leases), Ok(3));
+    }
+    let claims = stage.claim(8).await;
+    assert!(claims.len() == 3 && claims.iter().all(is_suspect));
+    assert_eq!(stage.gateway.store.begin_suspect(claims[0].guard).await, Ok(true));
+    stage.pass(Duration::from_secs(46));
+    sweep_once(&stage.gateway).await.expect("the store works");
+    let poison = stage.email(claims[0].id()).await;
+    assert_eq!(poison.last_failure.expect("a failure").code, "QUARANTINED");
+    for id in ids.into_iter().filter(|id| *id != claims[0].id()) {
+        assert_eq!(stage.email(id).await.last_failure.map(|failure| failure.code), None);
+    }
 }
 
 fn handed_in(stage: &Stage, eml: &str) -> NewEmail {

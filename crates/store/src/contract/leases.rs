@@ -11,7 +11,7 @@ use super::stage::{
     LEASE, a_company, a_worker, attempted, backlog, begun, claim, claim_one, kinds, lost_leases, read,
     request, retry_at, sent, settle, stored, swept,
 };
-use crate::{Settled, Store};
+use crate::{SUSPECT_STARTS, Settled, Store};
 
 /// A renewed lease lasts longer, and the guard its worker holds stays good.
 pub async fn renewing_prolongs_the_lease(store: &dyn Store) {
@@ -161,14 +161,16 @@ pub async fn two_sweeps_act_once(store: &dyn Store) {
 }
 
 /// Starts that nobody finished are counted: none at the first claim, one more for each lease that the sweep took
-/// back, and the lost lease counts itself.
+/// back, and the lost lease counts itself; from the third on once its work began.
 pub async fn unfinished_starts_are_counted(store: &dyn Store) {
     let company = a_company(store, "acme").await;
     stored(store, an_email(company)).await;
     let mut now = START;
-    for starts in 0..4 {
+    for starts in 0..3 {
         let claim = claim_one(store, now).await;
         assert_eq!(claim.unfinished_starts, starts, "claims before this one that nobody finished");
+        let is_suspect = starts >= SUSPECT_STARTS;
+        assert_eq!(store.begin_suspect(claim.guard).await, Ok(is_suspect));
         let at_provider = starts % 2 == 1;
         if at_provider {
             begun(store, claim.guard, now).await;
@@ -179,6 +181,61 @@ pub async fn unfinished_starts_are_counted(store: &dyn Store) {
         let verdict = if at_provider { retry_at(now) } else { Verdict::Requeue { due_at: now } };
         assert!(matches!(store.settle(swept(&lost, verdict, now)).await, Ok(Settled::Done(_))));
     }
+}
+
+/// A suspect that was handed out and never touched is as it was, however often that happens and however it comes back.
+pub async fn an_untouched_suspect_is_not_blamed(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let ids = backlog(store, company, 2, START).await;
+    let mut now = START;
+    for claims_before in 0..6 {
+        let claims = claim(store, now, 10).await;
+        assert_eq!(claims.len(), ids.len());
+        let starts = SUSPECT_STARTS.min(claims_before);
+        assert!(claims.iter().all(|claim| claim.unfinished_starts == starts));
+        now = now.plus(LEASE).plus(Duration::from_secs(1));
+        let put_back = Verdict::PutBack { due_at: now, route: None };
+        if starts == SUSPECT_STARTS {
+            assert!(matches!(settle(store, claims[0].guard, put_back, now).await, Settled::Done(_)));
+        }
+        for lost in lost_leases(store, now).await {
+            assert_eq!(lost.unfinished_starts, SUSPECT_STARTS.min(claims_before + 1));
+            let requeue = Verdict::Requeue { due_at: now };
+            assert!(matches!(store.settle(swept(&lost, requeue, now)).await, Ok(Settled::Done(_))));
+        }
+    }
+}
+
+/// The start of a suspect counts once its work begins, once, under the guard of its claim, which stays good; and not at
+/// all if it is put back.
+pub async fn a_suspect_is_counted_when_its_work_begins(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let id = stored(store, an_email(company)).await;
+    let mut now = START;
+    for _ in 0..SUSPECT_STARTS {
+        claim_one(store, now).await;
+        now = now.plus(LEASE).plus(Duration::from_secs(1));
+        let lost = lost_leases(store, now).await.remove(0);
+        store.settle(swept(&lost, Verdict::Requeue { due_at: now }, now)).await.expect("settle");
+    }
+    let put_back = claim_one(store, now).await;
+    assert_eq!(store.begin_suspect(put_back.guard).await, Ok(true));
+    settle(store, put_back.guard, Verdict::PutBack { due_at: now, route: None }, now).await;
+    assert_eq!(store.begin_suspect(put_back.guard).await, Ok(false), "it is no longer its worker's");
+
+    let claim = claim_one(store, now).await;
+    assert_eq!(claim.unfinished_starts, SUSPECT_STARTS);
+    let before = read(store, company, id).await;
+    assert_eq!(store.begin_suspect(put_back.guard).await, Ok(false), "it is another's");
+    assert_eq!(store.begin_suspect(claim.guard).await, Ok(true));
+    assert_eq!(store.begin_suspect(claim.guard).await, Ok(true), "the answer may have been lost");
+    assert_eq!(read(store, company, id).await, before, "nothing a guard looks at has changed");
+    let late = now.plus(LEASE).plus(Duration::from_secs(1));
+    let lost = lost_leases(store, late).await.remove(0);
+    assert_eq!((lost.guard, lost.unfinished_starts), (claim.guard, SUSPECT_STARTS + 1));
+    let guard = begun(store, claim.guard, now).await;
+    assert_eq!(lost_leases(store, late).await[0].unfinished_starts, SUSPECT_STARTS + 1);
+    assert_eq!(settle(store, guard, sent(), now).await, Settled::Done(Status::Sent));
 }
 
 /// A worker that comes back, with whatever result, ends the count.

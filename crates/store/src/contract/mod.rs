@@ -165,6 +165,8 @@ macro_rules! store_contract {
                 the_sweep_is_refused_after_a_renewal,
                 two_sweeps_act_once,
                 unfinished_starts_are_counted,
+                an_untouched_suspect_is_not_blamed,
+                a_suspect_is_counted_when_its_work_begins,
                 a_finished_start_ends_the_count,
                 comings_and_goings_disturb_nobody,
                 a_claim_nobody_waits_for_is_put_back,

@@ -202,7 +202,8 @@ impl<'a> Simulation<'a> {
         match self.dice.random_range(0..100) {
             0..16 => self.accept().await,
             16..32 => self.claim().await,
-            32..46 => self.begin().await,
+            32..35 => self.begin_suspect().await,
+            35..46 => self.begin().await,
             46..62 => self.settle().await,
             62..64 => self.settle_again().await,
             64..68 => self.renew().await,

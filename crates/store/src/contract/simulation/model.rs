@@ -10,7 +10,7 @@ use model::{
     Status, Timestamp, Verdict, WorkerId,
 };
 
-use crate::Routes;
+use crate::{Routes, SUSPECT_STARTS};
 
 /// What was expected and what was found, for the person who reads the failing seed.
 pub type Checked<T> = Result<T, String>;
@@ -25,6 +25,8 @@ pub struct Lease {
     pub owner: WorkerId,
     pub until: Timestamp,
     pub at_provider: bool,
+    /// Whether its start counts: that of a suspect does once its work began.
+    is_counted: bool,
 }
 
 /// How the version may have moved since it was last read.
@@ -143,17 +145,33 @@ impl Row {
         self.step(Move::Claim)?;
         self.attempts += 1;
         self.in_series += 1;
+        // A sweep that had looked before the work of a suspect began has let it go all the same.
+        self.unfinished_starts = self.unfinished_starts.min(SUSPECT_STARTS);
         let found = (claim.attempt, claim.attempt_in_series, claim.unfinished_starts, claim.expires_at);
         let expected = (self.attempts, self.in_series, self.unfinished_starts, self.expires_at);
         ensure(found == expected, || format!("claim has {found:?}, expected {expected:?}"))?;
         let found = (&claim.route, &claim.last_provider, claim.outcome_unknown);
         let expected = (&self.route, &self.provider, self.outcome_unknown);
         ensure(found == expected, || format!("claim has {found:?}, expected {expected:?}"))?;
-        self.unfinished_starts += 1;
+        let is_counted = self.unfinished_starts < SUSPECT_STARTS;
+        self.unfinished_starts += u32::from(is_counted);
         (self.fence, self.version, self.version_moved) = (guard.fence, guard.version, Version::Same);
-        self.lease = Some(Lease { owner, until: claim.lease_until, at_provider: false });
+        self.lease = Some(Lease { owner, until: claim.lease_until, at_provider: false, is_counted });
         self.events.push(EventKind::Received);
         Ok(())
+    }
+
+    /// `false` when it may not, or its start counted with the claim.
+    pub fn begin_suspect(&mut self, guard: Guard) -> bool {
+        let is_guarded = self.is_guarded_by(guard);
+        match &mut self.lease {
+            Some(lease) if is_guarded && !lease.is_counted => {
+                lease.is_counted = true;
+                self.unfinished_starts += 1;
+                true
+            }
+            _ => is_guarded && self.unfinished_starts > SUSPECT_STARTS,
+        }
     }
 
     pub fn begin(&mut self, guard: Guard, provider: &str, events: &[Event]) -> Checked<()> {
@@ -216,11 +234,11 @@ impl Row {
                 if let Some(route) = route {
                     self.route.clone_from(route);
                 }
+                self.unfinished_starts -= u32::from(self.lease.is_some_and(|lease| lease.is_counted));
                 self.step(Move::Release)?;
                 self.due = Due::At(*due_at);
                 self.attempts -= 1;
                 self.in_series -= 1;
-                self.unfinished_starts -= 1;
             }
             Verdict::Requeue { due_at } => {
                 self.step(Move::Release)?;

@@ -128,6 +128,18 @@ impl Simulation<'_> {
         self.begin_for(worker, number).await
     }
 
+    /// The work of a suspect begins, or a worker that lost it believes so; it may never come to a call.
+    pub(super) async fn begin_suspect(&mut self) -> Checked<()> {
+        let hands = self.hands(|hand, _| hand.stage == Stage::Claimed);
+        let Some((worker, number)) = self.one_of(&hands) else { return Ok(()) };
+        let guard = self.workers[worker].hands[number].guard;
+        let begun = self.store.begin_suspect(guard).await.map_err(failed)?;
+        self.note(format!("worker {worker} begins suspect {}: {begun}", self.numbers([guard.id])));
+        self.touched.insert(guard.id);
+        let expected = self.model.row(guard.id)?.begin_suspect(guard);
+        ensure(begun == expected, || format!("the start of a suspect: {begun}, expected {expected}"))
+    }
+
     async fn begin_for(&mut self, worker: usize, number: usize) -> Checked<()> {
         let guard = self.workers[worker].hands[number].guard;
         let events =
