@@ -2,7 +2,7 @@
 //! is found in `claim_candidates`, without a lock; the rows themselves are taken with SKIP LOCKED, so that claims of
 //! other processes take others.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +14,7 @@ use store::record::Record;
 use store::suspects::HANDED_OUT;
 use store::task::{Unwanted, handed_over};
 use store::{ClaimRequest, SettledBy, Settlement, StoreError, content_codec};
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 use crate::claim_candidates::{self, DueCompany, DueLane, Found, Search};
 use crate::claim_limits::{candidates, note_starts};
@@ -23,6 +23,9 @@ use crate::lane::{Lane, Lanes};
 use crate::row::{get, ids, parsed, push_list};
 use crate::{MysqlStore, outbox, row, settle};
 
+/// How many times one claim goes on looking because those it found were all at their limits; the next one goes on from
+/// there.
+const LOOKS_MAX: u32 = 20;
 /// Rounds of handing out: slots that a company could not fill go to the others.
 const ROUNDS_MAX: u32 = 4;
 /// Emails past their time that one claim ends on its way. A backlog that has expired as a whole is the sweep's work.
@@ -92,19 +95,53 @@ impl Work {
 }
 
 impl MysqlStore {
+    /// Those that have something due may all be at their limits: then it goes on behind them.
     pub(crate) async fn claim_due(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError> {
-        let turns = Arc::clone(&self.turns);
-        let turn = Arc::clone(&turns.one_at_a_time).lock_owned().await;
-        let search = turns.search(&request);
+        let mut seen: HashSet<(String, String)> = HashSet::new();
+        for look in 0..LOOKS_MAX {
+            // Behind those without room as many as one look may bring, since most will have none either.
+            let slots = if look == 0 { request.limit } else { u32::MAX };
+            let (turn, companies) = self.find_due(&request, slots).await?;
+            let seen_before = seen.len();
+            let places = |company: &DueCompany| {
+                let id = company.id.clone();
+                company.routes().into_iter().map(move |route| (route, id.clone()))
+            };
+            seen.extend(companies.iter().flat_map(places));
+            if seen.len() == seen_before || request.limit == 0 {
+                break;
+            }
+            let claims = self.claim_of(request.clone(), companies, turn).await?;
+            if !claims.is_empty() {
+                return Ok(claims);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Companies with due emails, from where the last look stopped, and the turn to claim from them.
+    async fn find_due(
+        &self,
+        request: &ClaimRequest,
+        slots: u32,
+    ) -> Result<(OwnedMutexGuard<()>, Vec<DueCompany>), StoreError> {
+        let turn = Arc::clone(&self.turns.one_at_a_time).lock_owned().await;
+        let search = Search { limit: slots, ..self.turns.search(request) };
         let found = self
             .read(search, |connection, search| Box::pin(claim_candidates::find(connection, search)))
             .await?;
-        turns.remember(&found);
-        if found.companies.is_empty() || request.limit == 0 {
-            return Ok(Vec::new());
-        }
+        self.turns.remember(&found);
+        Ok((turn, found.companies))
+    }
+
+    async fn claim_of(
+        &self,
+        request: ClaimRequest,
+        companies: Vec<DueCompany>,
+        turn: OwnedMutexGuard<()>,
+    ) -> Result<Vec<Claim>, StoreError> {
         let lanes = self.claiming.clone();
-        let work = Work { request, companies: found.companies, turns };
+        let work = Work { request, companies, turns: Arc::clone(&self.turns) };
         let (other, now) = (lanes.clone(), work.request.now);
         // A caller may go: without this its emails would wait until their leases run out, and be blamed for it.
         let put_back: Unwanted<Vec<Claim>> =

@@ -68,6 +68,45 @@ pub async fn a_paused_company_waits_until_resumed(store: &dyn Store) {
     assert_eq!(store.resume_company(model::CompanyId::new(START), at_secs(4)).await, Ok(false));
 }
 
+/// However many companies with due emails are at their limits, the one behind them that has room is found.
+pub async fn a_company_with_room_is_found_behind_any_number(store: &dyn Store) {
+    const AT_THEIR_LIMITS: u16 = 300;
+    let settings = |number: u16| match number {
+        AT_THEIR_LIMITS => CompanySettings::default(),
+        number if number % 2 == 0 => CompanySettings { rate_per_sec: Some(1), ..CompanySettings::default() },
+        _ => CompanySettings { concurrency_max: Some(1), ..CompanySettings::default() },
+    };
+    let mut companies = Vec::new();
+    for number in 0..=AT_THEIR_LIMITS {
+        // In the order of their ids, in which stores go from one to the next.
+        let mut tail = [0; 10];
+        tail[8..].copy_from_slice(&number.to_be_bytes());
+        let id = CompanyId::from_parts(START, tail);
+        let name = format!("company-{number}");
+        let company = Company { id, settings: settings(number), ..testkit::a_company(&name) };
+        store.add_company(company).await.expect("a new company is added");
+        companies.push(id);
+    }
+    let with_room = companies.pop().expect("the last one");
+    for company in &companies {
+        backlog(store, *company, 2, START).await;
+    }
+    let mut in_flight = 0;
+    while in_flight < companies.len() {
+        let claims = claim(store, START, 64).await;
+        assert!(!claims.is_empty(), "{in_flight} of {} were found", companies.len());
+        in_flight += claims.len();
+    }
+    assert_eq!(claim(store, START, 64).await.len(), 0, "all are at their limits");
+    let id = backlog(store, with_room, 1, START).await;
+    for limit in [1, 64] {
+        let claims = claim(store, START, limit).await;
+        assert_eq!(claims.iter().map(model::Claim::id).collect::<Vec<_>>(), id, "up to {limit}");
+        let put_back = Verdict::PutBack { due_at: START, route: None };
+        assert!(matches!(settle(store, claims[0].guard, put_back, START).await, Settled::Done(_)));
+    }
+}
+
 /// No more of a company's emails are in flight than it allows, over any number of claims; others fill the rest.
 pub async fn concurrency_is_bounded(store: &dyn Store) {
     let narrow = narrow_company(store, 3).await;

@@ -102,6 +102,7 @@ macro_rules! store_contract {
                 a_company_switched_off_waits,
                 what_arrives_while_switched_off_waits,
                 a_paused_company_waits_until_resumed,
+                a_company_with_room_is_found_behind_any_number,
                 concurrency_is_bounded,
                 every_end_frees_a_place,
                 a_changed_limit_counts_at_once,
