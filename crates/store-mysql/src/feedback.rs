@@ -11,7 +11,7 @@ use model::{Address, CompanyId, EmailId, Report, Status, Timestamp};
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, MySql, MySqlConnection, QueryBuilder};
 use store::change::ses_message_id;
-use store::consequence::{Consequence, failure_code, outranks, subject_of};
+use store::consequence::{Consequence, failure_code, other_message_id, outranks, subject_of};
 use store::feedback::REMATCH_FOR;
 use store::group::{Group, GroupSize};
 use store::record::{Record, damaged};
@@ -23,7 +23,7 @@ use crate::failures::{self, Failed};
 use crate::lane::{Lane, Lanes};
 use crate::row::{self, at, get, moment, parsed, portions, push_list};
 use crate::tallies::{Notes, Subject};
-use crate::{MysqlStore, alerts, outbox, suppressions};
+use crate::{MysqlStore, alerts, messages, outbox, suppressions};
 
 /// A report each, since what follows from it is its own; a few at once share the server's syncs to disk. Providers send
 /// again what waits too long.
@@ -32,9 +32,6 @@ const SIZE: GroupSize =
 
 /// How many ids are looked for with one statement.
 const IDS_MAX: usize = 256;
-
-const FIND_BY_MESSAGE: &str = "SELECT id FROM email_outbox FORCE INDEX (outbox_by_message)
-     WHERE provider_message_id = ? ORDER BY id DESC LIMIT 1";
 
 const KEEP: &str =
     "INSERT INTO reports (id, provider, email_id, received_at, unmatched_since, report, payload)
@@ -157,9 +154,8 @@ async fn find(connection: &mut MySqlConnection, report: &Report) -> Result<Optio
         return Ok(Some(record));
     }
     let Some(message_id) = &report.provider_message_id else { return Ok(None) };
-    let row = sqlx::query(FIND_BY_MESSAGE).bind(message_id).fetch_optional(&mut *connection).await?;
-    match row {
-        Some(row) => lock(connection, parsed(&row, "id")?).await,
+    match messages::find(connection, message_id).await? {
+        Some(id) => lock(connection, id).await,
         None => Ok(None),
     }
 }
@@ -220,6 +216,9 @@ async fn carry_out(
         None => fill_in(&mut lane.connection, report, record).await?,
     }
     let connection = &mut lane.connection;
+    if let Some(message_id) = other_message_id(report, record) {
+        messages::keep_once(connection, record.id, message_id).await?;
+    }
     row::add_uncounted(connection, &[(record.id, &consequence.event)]).await?;
     let mut notes = Notes::default();
     notes.add(&Subject::of(record), &consequence.event);
@@ -355,6 +354,9 @@ async fn find_each(
     for theirs in theirs.chunks(IDS_MAX) {
         let sql = "SELECT provider_message_id AS name, id FROM email_outbox FORCE INDEX (outbox_by_message)
                    WHERE provider_message_id IN ";
+        look_for(connection, sql, theirs, &mut by_message).await?;
+        let sql = "SELECT message_id AS name, email_id AS id FROM provider_messages
+                   FORCE INDEX (provider_messages_by_id) WHERE message_id IN ";
         look_for(connection, sql, theirs, &mut by_message).await?;
     }
     let found = |report: Report| {

@@ -32,6 +32,7 @@ mod keys;
 mod lane;
 mod leases;
 mod lookup;
+mod messages;
 mod outbox;
 mod paging;
 mod people;

@@ -154,6 +154,8 @@ struct Query {
 enum Driving<'f> {
     Company,
     Tag(&'f str),
+    /// Any of the ids that a provider gave for it.
+    Message(&'f str),
     /// The index, the column, the value.
     Column(&'static str, &'static str, &'f str),
     /// Named by either of the recipient's ids.
@@ -174,7 +176,8 @@ impl Query {
     fn driving(&self) -> Driving<'_> {
         let filter = &self.filter;
         let status = filter.status.and_then(row::trouble);
-        Driving::column("outbox_by_message", "provider_message_id", filter.message_id.as_deref())
+        let message = filter.message_id.as_deref().map(Driving::Message);
+        message
             .or_else(|| Driving::column("outbox_by_request", "request_id", filter.request_id.as_deref()))
             .or_else(|| {
                 Driving::column("outbox_by_external_id", "external_id", filter.external_id.as_deref())
@@ -219,6 +222,14 @@ impl Query {
                 sql.push(" AND t.email_id < ").push_bind(&self.before);
                 sql.push(" AND o.company_id = ").push_bind(&self.company);
             }
+            Driving::Message(message_id) => {
+                sql.push(" FROM (SELECT id FROM email_outbox FORCE INDEX (outbox_by_message) WHERE provider_message_id = ");
+                sql.push_bind(message_id);
+                sql.push(" UNION SELECT email_id FROM provider_messages FORCE INDEX (provider_messages_by_id) WHERE message_id = ");
+                sql.push_bind(message_id);
+                sql.push(") m STRAIGHT_JOIN email_outbox o ON o.id = m.id WHERE o.company_id = ");
+                sql.push_bind(&self.company).push(" AND o.id < ").push_bind(&self.before);
+            }
             Driving::Recipient { external_id, id } => {
                 sql.push(" FROM (SELECT id FROM email_outbox FORCE INDEX (outbox_by_recipient) WHERE company_id = ");
                 sql.push_bind(&self.company).push(" AND recipient_external_id = ").push_bind(external_id);
@@ -248,7 +259,6 @@ impl Query {
         tests.equal("o.last_failure_code", filter.code.as_deref());
         tests.equal("o.status", filter.status.map(model::Status::as_str));
         tests.equal("o.request_id", filter.request_id.as_deref());
-        tests.equal("o.provider_message_id", filter.message_id.as_deref());
         tests.among("o.provider", filter.providers.as_deref());
         tests.moment("o.created_at >= ", filter.since);
         tests.moment("o.created_at < ", filter.until);

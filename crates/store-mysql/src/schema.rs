@@ -16,6 +16,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0005_entities.sql"),
     include_str!("../migrations/0006_times.sql"),
     include_str!("../migrations/0007_series.sql"),
+    include_str!("../migrations/0008_messages.sql"),
 ];
 
 /// "Duplicate column name", "duplicate key name": somebody who was killed before writing the migration's number has

@@ -18,9 +18,9 @@ use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
 use crate::error::Fault;
 use crate::failures::{self, Failed};
 use crate::lane::{Lane, Lanes};
-use crate::outbox;
 use crate::row::{self, at, get, ids, optional_millis, parsed, portions, push_list};
 use crate::tallies::{Notes, Subject};
+use crate::{messages, outbox};
 
 /// As many wait as workers can have in hand.
 /// A claim brings up to 64 emails, which begin and end side by side: no client waits for them.
@@ -141,6 +141,7 @@ struct Leased {
     unfinished_starts: u32,
     lease_until: Option<Timestamp>,
     route: String,
+    provider_message_id: Option<String>,
     subject: Subject,
 }
 
@@ -163,6 +164,8 @@ struct Changes {
     events: Vec<(EmailId, Event)>,
     /// Reports that came too late, by the number of their event.
     late: Vec<(EmailId, usize)>,
+    /// Ids of the providers that do not stand in the row.
+    messages: Vec<(EmailId, String)>,
     /// What is counted of the events.
     notes: Notes,
     /// Given up for a reason that says something of the address: the code and when.
@@ -234,7 +237,7 @@ async fn lock_leased(
     emails: &[EmailId],
 ) -> Result<HashMap<EmailId, Leased>, Fault> {
     let mut sql = QueryBuilder::<MySql>::new(
-        "SELECT o.id, o.status, o.fence, o.version, o.attempts, o.unfinished_starts, o.route, q.lease_until,
+        "SELECT o.id, o.status, o.fence, o.version, o.attempts, o.unfinished_starts, o.route, o.provider_message_id, q.lease_until,
                 o.company_id, o.mode, o.entity_id, o.to_email
          FROM email_queue q FORCE INDEX (PRIMARY) STRAIGHT_JOIN email_outbox o ON o.id = q.email_id
          WHERE q.email_id IN ",
@@ -251,6 +254,7 @@ async fn lock_leased(
             unfinished_starts: get(&row, "unfinished_starts")?,
             lease_until: optional_millis(&row, "lease_until")?,
             route: get(&row, "route")?,
+            provider_message_id: get(&row, "provider_message_id")?,
             subject: Subject::read(&row)?,
         };
         leased.insert(parsed(&row, "id")?, found);
@@ -282,6 +286,11 @@ impl Changes {
             duration_ms: change.duration_ms,
             failure: change.failure.cloned(),
         });
+        if let (Some(new), Some(earlier)) = (change.provider_message_id, &leased.provider_message_id)
+            && new != earlier
+        {
+            self.messages.push((id, earlier.clone()));
+        }
         match change.due_at {
             Some(due_at) => self.waiting.push(Again { id, route: route.to_owned(), due_at }),
             None => self.ended.push(id),
@@ -299,8 +308,12 @@ impl Changes {
 
     fn refuse(&mut self, settlement: &Settlement) {
         if settlement.by == SettledBy::Worker {
-            self.late.push((settlement.guard.id, self.events.len()));
-            self.events.push((settlement.guard.id, late_result(settlement)));
+            let id = settlement.guard.id;
+            self.late.push((id, self.events.len()));
+            self.events.push((id, late_result(settlement)));
+            if let Verdict::Sent { message_id: Some(message_id), .. } = &settlement.verdict {
+                self.messages.push((id, message_id.clone()));
+            }
         }
     }
 
@@ -315,6 +328,8 @@ impl Changes {
         let unknown: Vec<EmailId> =
             self.late.iter().map(|(id, _)| *id).filter(|id| !leased.contains_key(id)).collect();
         let known = existing(connection, &unknown).await?;
+        self.messages.retain(|(id, _)| leased.contains_key(id) || known.contains(id));
+        messages::keep(connection, &self.messages).await?;
         // From the end, so that the numbers of those before stay true.
         for (id, number) in self.late.iter().rev() {
             if !leased.contains_key(id) && !known.contains(id) {

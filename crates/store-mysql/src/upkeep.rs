@@ -301,6 +301,7 @@ async fn delete_emails(lane: &mut Lane, emails: &[EmailId]) -> Result<u64, Fault
         "DELETE FROM email_tags WHERE email_id IN ",
         "DELETE FROM reports WHERE email_id IN ",
         "DELETE FROM recipient_states WHERE email_id IN ",
+        "DELETE FROM provider_messages WHERE email_id IN ",
         "DELETE FROM email_outbox WHERE id IN ",
     ] {
         delete(connection, sql, &over).await?;

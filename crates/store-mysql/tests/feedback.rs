@@ -294,13 +294,14 @@ async fn retention_leaves_nothing_behind() {
     attempted(&*store, sent(), START).await;
     let bounced = Report {
         recipients: ["ana@example.com", "bob@example.com"].map(an_address).to_vec(),
+        provider_message_id: Some("relay-2".into()),
         ..report("r1", ReportKind::Bounced(Bounce::Hard), id)
     };
     reported(&*store, bounced, at_secs(6)).await;
     let lost = Report { email: None, ..report("r2", ReportKind::Delivered, id) };
     assert_eq!(reported(&*store, lost, at_secs(6)).await, Reported::Unmatched);
     let mut connection = store.database.connect().await;
-    let tables = ["reports", "recipient_states", "address_failures", "alerts", "email_outbox"];
+    let tables = ["reports", "recipient_states", "provider_messages", "address_failures", "alerts", "email_outbox"];
     for table in tables {
         assert_ne!(number(&mut connection, &format!("SELECT COUNT(*) FROM {table}")).await, 0, "{table}");
     }

@@ -12,7 +12,7 @@ use store_mysql::MysqlStore;
 use support::{Database, is_mariadb, run};
 use testkit::{START, an_email, at_secs};
 
-const MIGRATIONS: [&str; 7] = [
+const MIGRATIONS: [&str; 8] = [
     include_str!("../migrations/0001_init.sql"),
     include_str!("../migrations/0002_routes.sql"),
     include_str!("../migrations/0003_feedback.sql"),
@@ -20,8 +20,9 @@ const MIGRATIONS: [&str; 7] = [
     include_str!("../migrations/0005_entities.sql"),
     include_str!("../migrations/0006_times.sql"),
     include_str!("../migrations/0007_series.sql"),
+    include_str!("../migrations/0008_messages.sql"),
 ];
-const ALL: [u32; MIGRATIONS.len()] = [1, 2, 3, 4, 5, 6, 7];
+const ALL: [u32; MIGRATIONS.len()] = [1, 2, 3, 4, 5, 6, 7, 8];
 
 async fn versions(connection: &mut MySqlConnection) -> Vec<u32> {
     let rows =
@@ -137,7 +138,7 @@ const FIRST_ALONE: [&str; 11] = [
          MODIFY COLUMN failed_at DATETIME(3), MODIFY COLUMN dead_at DATETIME(3), MODIFY COLUMN last_failure_at DATETIME(3)",
     "ALTER TABLE events MODIFY COLUMN created_at DATETIME(3) NOT NULL",
     "DROP TABLE reports, recipient_states, suppressions, address_failures, failure_locks, problems, alerts, templates,
-         template_names, day_tallies, entity_tallies, entity_recipients, tally_notes",
+         template_names, day_tallies, entity_tallies, entity_recipients, tally_notes, provider_messages",
     "ALTER TABLE companies DROP COLUMN paused_at, DROP COLUMN pause_reason, DROP COLUMN resumed_at",
     "ALTER TABLE recipients DROP INDEX recipients_by_company",
     "ALTER TABLE email_outbox DROP INDEX outbox_by_request",

@@ -17,7 +17,7 @@ const SEEDS: u64 = 24;
 const TABLES: &str = "meta, api_keys, companies, recipients, email_outbox, email_queue, email_intake, email_tags, \
     contents, events, idempotency_keys, company_days, company_rates, provider_notes, status_counts, reports, \
     recipient_states, suppressions, address_failures, failure_locks, problems, alerts, templates, template_names, \
-    day_tallies, entity_tallies, entity_recipients, tally_notes";
+    day_tallies, entity_tallies, entity_recipients, tally_notes, provider_messages";
 
 /// The database of this process. Nothing drops a static: it goes with the server.
 static DATABASE: OnceCell<Database> = OnceCell::const_new();

@@ -10,7 +10,7 @@ use model::{Address, CompanyId, EmailId, Report, Status, Timestamp};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, Row as _};
 use store::change::ses_message_id;
-use store::consequence::{Consequence, failure_code, outranks, subject_of};
+use store::consequence::{Consequence, failure_code, other_message_id, outranks, subject_of};
 use store::feedback::REMATCH_FOR;
 use store::group::{Group, GroupSize};
 use store::record::{Record, damaged};
@@ -280,10 +280,11 @@ async fn remember_message(
     report: &Report,
     record: &Record,
 ) -> Result<(), Fault> {
-    if record.provider_message_id.is_none()
+    if (record.provider_message_id.is_none() || other_message_id(report, record).is_some())
         && let Some(message_id) = message_id(report)
     {
-        let sql = "INSERT INTO provider_messages (message_id, email_id) VALUES ($1, $2)";
+        let sql = "INSERT INTO provider_messages (message_id, email_id) SELECT $1::text, $2::uuid
+                   WHERE NOT EXISTS (SELECT 1 FROM provider_messages WHERE message_id = $1 AND email_id = $2)";
         sqlx::query(sql).bind(message_id).bind(record.id.uuid()).execute(connection).await?;
     }
     Ok(())

@@ -2,9 +2,10 @@
 
 use async_trait::async_trait;
 use model::{Address, CompanyId, EmailId, Report, Status, Timestamp};
+use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension};
 use store::change::ses_message_id;
-use store::consequence::{Consequence, failure_code, outranks};
+use store::consequence::{Consequence, failure_code, other_message_id, outranks};
 use store::feedback::REMATCH_FOR;
 use store::record::{Record, damaged};
 use store::{Feedback, KeptReport, RecipientState, ReportArrival, Reported, StoreError, report_codec};
@@ -12,7 +13,7 @@ use store::{Feedback, KeptReport, RecipientState, ReportArrival, Reported, Store
 use crate::error::from_sqlite;
 use crate::lookup::seq_of;
 use crate::writer::Work;
-use crate::{SqliteStore, alerts, row, suppressions};
+use crate::{SqliteStore, alerts, messages, row, suppressions};
 
 #[async_trait]
 impl Feedback for SqliteStore {
@@ -73,19 +74,20 @@ fn report(work: &mut Work<'_>, arrival: &ReportArrival) -> Result<Reported, Stor
 
 /// By our own id, which travels with every email, or else by the provider's.
 fn find(connection: &Connection, report: &Report) -> Result<Option<(i64, Record)>, StoreError> {
-    let by = |column: &str, value: &str| -> Result<Option<(i64, Record)>, StoreError> {
-        let sql = format!("SELECT {} FROM email_outbox WHERE {column} = ?1 LIMIT 1", row::COLUMNS);
+    let by = |column: &str, value: Value| -> Result<Option<(i64, Record)>, StoreError> {
+        let sql = format!("SELECT {} FROM email_outbox WHERE {column} = ?1", row::COLUMNS);
         let mut statement = connection.prepare_cached(&sql).map_err(from_sqlite)?;
         let mut rows = statement.query([value]).map_err(from_sqlite)?;
         let Some(row) = rows.next().map_err(from_sqlite)? else { return Ok(None) };
         Ok(Some((row.get("seq").map_err(from_sqlite)?, row::record(row)?)))
     };
     if let Some(id) = report.email
-        && let Some(found) = by("id", &id.to_string())?
+        && let Some(found) = by("id", id.to_string().into())?
     {
         return Ok(Some(found));
     }
-    report.provider_message_id.as_ref().map_or(Ok(None), |id| by("provider_message_id", id))
+    let Some(message_id) = &report.provider_message_id else { return Ok(None) };
+    messages::find(connection, message_id)?.map_or(Ok(None), |seq| by("seq", seq.into()))
 }
 
 fn carry_out(
@@ -100,6 +102,9 @@ fn carry_out(
         work.counts.moved(record.status, to);
     }
     update_row(work.connection, report, seq, record, &consequence, now)?;
+    if let Some(message_id) = other_message_id(report, record) {
+        messages::keep(work.connection, seq, message_id)?;
+    }
     row::add_events(work.connection, seq, std::slice::from_ref(&consequence.event))?;
     for (address, status) in &consequence.states {
         note_state(work.connection, seq, address, *status, consequence.at)?;

@@ -16,6 +16,7 @@ mod handover;
 mod history;
 mod intake;
 mod lookup;
+mod messages;
 mod outbox;
 mod owners;
 mod providers;

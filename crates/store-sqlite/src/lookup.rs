@@ -172,14 +172,16 @@ impl Query {
         // No more than are looked at: a tag may be on half of a company's emails.
         const TAGGED: &str = "seq IN (SELECT email_seq FROM email_tags WHERE company_id = ?1 AND tag = ?3
              AND email_seq < ?2 ORDER BY email_seq DESC LIMIT 10000)";
-        const BY_MESSAGE: &str = "provider_message_id = ?13";
+        const BY_MESSAGE: &str = "seq IN (SELECT seq FROM email_outbox WHERE provider_message_id = ?13
+             UNION SELECT email_seq FROM provider_messages WHERE message_id = ?13)";
         const TAG_OF_ROW: &str =
             "EXISTS (SELECT 1 FROM email_tags WHERE company_id = ?1 AND tag = ?3 AND email_seq = seq)";
         let troubled = filter.status.and_then(troubled);
         // In the order of how few rows they leave. The bare comparison lets a partial index be used; the `+` of
         // the second form keeps SQLite from choosing an index for what is only to be tested.
         let conditions = [
-            (filter.message_id.is_some(), true, BY_MESSAGE, "+provider_message_id = ?13"),
+            // The first to drive, so it is never one to be tested.
+            (filter.message_id.is_some(), true, BY_MESSAGE, ""),
             (filter.request_id.is_some(), true, "request_id = ?12", "+request_id = ?12"),
             (filter.external_id.is_some(), true, "external_id = ?4", "+external_id = ?4"),
             (filter.tag.is_some(), true, TAGGED, TAG_OF_ROW),
@@ -212,8 +214,7 @@ impl Query {
                          UNION SELECT seq FROM email_outbox WHERE company_id = ?1 AND recipient_id = ?6)",
             );
         }
-        let knows_rows =
-            |condition: &&str| condition.starts_with("seq IN") || [BY_MESSAGE, ACCEPTED].contains(condition);
+        let knows_rows = |condition: &&str| condition.starts_with("seq IN") || **condition == *ACCEPTED;
         if query.driving.last().is_some_and(knows_rows) {
             // The rows are known by number, or by an index without the company; the company's own index would be walked
             // from end to end.

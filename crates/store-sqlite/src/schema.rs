@@ -16,6 +16,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0004_feedback.sql"),
     include_str!("../migrations/0005_search.sql"),
     include_str!("../migrations/0006_series.sql"),
+    include_str!("../migrations/0007_messages.sql"),
 ];
 
 /// "Post" in ASCII: tells our files from other SQLite databases.

@@ -12,7 +12,7 @@ use crate::error::from_sqlite;
 use crate::owners::Owners;
 use crate::tallies::SentEmail;
 use crate::writer::Work;
-use crate::{SqliteStore, alerts, row};
+use crate::{SqliteStore, alerts, messages, row};
 
 /// Under the guard that it has: whoever hears nothing of it may ask again.
 pub fn begin_suspect(work: &mut Work<'_>, guard: Guard) -> Result<bool, StoreError> {
@@ -50,6 +50,9 @@ pub fn begin(work: &mut Work<'_>, start: &AttemptStart) -> Result<Begun, StoreEr
 
 pub fn settle(work: &mut Work<'_>, settlement: &Settlement) -> Result<Settled, StoreError> {
     let change = Change::of(settlement)?;
+    if change.provider.is_some() {
+        messages::keep_earlier(work.connection, settlement.guard, change.provider_message_id)?;
+    }
     let Some((seq, email)) = apply(work.connection, settlement, &change)? else {
         if is_repeated(work.connection, settlement)? {
             return Ok(Settled::Done(change.to));
@@ -58,6 +61,9 @@ pub fn settle(work: &mut Work<'_>, settlement: &Settlement) -> Result<Settled, S
             && let Some(seq) = seq_of(work.connection, settlement.guard.id)?
         {
             row::add_events(work.connection, seq, &[late_result(settlement)])?;
+            if let Some(message_id) = change.provider_message_id {
+                messages::keep(work.connection, seq, message_id)?;
+            }
         }
         return Ok(Settled::Late);
     };

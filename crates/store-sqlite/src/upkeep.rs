@@ -248,6 +248,7 @@ fn delete_email(work: &mut Work<'_>, email: &Old) -> Result<(), StoreError> {
         "DELETE FROM email_tags WHERE email_seq = ?1",
         "DELETE FROM reports WHERE email_seq = ?1",
         "DELETE FROM recipient_states WHERE email_seq = ?1",
+        "DELETE FROM provider_messages WHERE email_seq = ?1",
         "DELETE FROM email_outbox WHERE seq = ?1",
     ] {
         execute(work.connection, sql, [email.seq])?;

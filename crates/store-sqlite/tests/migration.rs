@@ -18,13 +18,14 @@ use store_sqlite::SqliteStore;
 use tempfile::TempDir;
 use testkit::{START, an_email, at_secs};
 
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("../migrations/0001_init.sql"),
     include_str!("../migrations/0002_ended.sql"),
     include_str!("../migrations/0003_routes.sql"),
     include_str!("../migrations/0004_feedback.sql"),
     include_str!("../migrations/0005_search.sql"),
     include_str!("../migrations/0006_series.sql"),
+    include_str!("../migrations/0007_messages.sql"),
 ];
 /// "Post" in ASCII.
 const APPLICATION_ID: i64 = 0x506F_7374;

@@ -236,3 +236,10 @@ pub fn counts_against_address(failure: &Failure) -> bool {
 pub fn alert_window(alert: &Alert) -> i64 {
     window_of(alert.created_at)
 }
+
+/// The provider's id in a report whose email is known by another: it is kept beside that one, so that reports which bring
+/// nothing else find the email too.
+pub fn other_message_id<'a>(report: &'a Report, record: &Record) -> Option<&'a str> {
+    let known = record.provider_message_id.as_deref()?;
+    report.provider_message_id.as_deref().filter(|told| *told != known)
+}

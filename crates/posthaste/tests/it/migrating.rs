@@ -12,13 +12,14 @@ use rusqlite::Connection;
 
 use crate::support::{Place, err};
 
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("../../../store-sqlite/migrations/0001_init.sql"),
     include_str!("../../../store-sqlite/migrations/0002_ended.sql"),
     include_str!("../../../store-sqlite/migrations/0003_routes.sql"),
     include_str!("../../../store-sqlite/migrations/0004_feedback.sql"),
     include_str!("../../../store-sqlite/migrations/0005_search.sql"),
     include_str!("../../../store-sqlite/migrations/0006_series.sql"),
+    include_str!("../../../store-sqlite/migrations/0007_messages.sql"),
 ];
 /// "Post" in ASCII.
 const APPLICATION_ID: i64 = 0x506F_7374;

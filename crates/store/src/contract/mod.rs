@@ -23,6 +23,7 @@ pub mod leases;
 pub mod limits;
 pub mod lookup;
 pub mod lost_connections;
+pub mod messages;
 pub mod providers;
 pub mod recipients;
 pub mod retention;
@@ -279,6 +280,12 @@ macro_rules! store_contract {
                 only_hard_bounces_and_complaints_suppress,
                 reports_are_kept_as_they_came,
             ] racing [a_report_is_carried_out_once_in_a_race]
+            messages [
+                the_id_of_a_late_send_finds_its_email,
+                an_early_report_waits_for_the_late_result,
+                every_id_of_an_email_finds_it,
+                ids_go_with_their_email,
+            ] racing []
             suppressions [
                 a_suppression_reads_back,
                 an_address_is_listed_once,
