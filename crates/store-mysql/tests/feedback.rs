@@ -301,7 +301,8 @@ async fn retention_leaves_nothing_behind() {
     let lost = Report { email: None, ..report("r2", ReportKind::Delivered, id) };
     assert_eq!(reported(&*store, lost, at_secs(6)).await, Reported::Unmatched);
     let mut connection = store.database.connect().await;
-    let tables = ["reports", "recipient_states", "provider_messages", "address_failures", "alerts", "email_outbox"];
+    let tables =
+        ["reports", "recipient_states", "provider_messages", "address_failures", "alerts", "email_outbox"];
     for table in tables {
         assert_ne!(number(&mut connection, &format!("SELECT COUNT(*) FROM {table}")).await, 0, "{table}");
     }
