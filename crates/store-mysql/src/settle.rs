@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{Address, EmailId, Event, Failure, Guard, Status, Timestamp, Verdict};
+use sqlx::mysql::MySqlRow;
 use sqlx::{MySql, MySqlConnection, QueryBuilder};
-use store::change::{Change, late_result, reported_sent};
+use store::change::{Change, Standing, late_result};
 use store::consequence::counts_against_address;
 use store::group::{Group, GroupSize};
 use store::record::Record;
@@ -134,9 +135,7 @@ async fn ready_to_begin(
 
 /// What a settlement has to know of a leased email.
 struct Leased {
-    status: Status,
-    fence: u64,
-    version: u64,
+    standing: Standing,
     attempts: u32,
     unfinished_starts: u32,
     lease_until: Option<Timestamp>,
@@ -148,8 +147,8 @@ struct Leased {
 impl Leased {
     /// Is it still as the worker, or the sweep, knew it?
     fn is_guarded_by(&self, guard: Guard, change: &Change<'_>) -> bool {
-        self.status == Status::Processing
-            && (self.fence, self.version) == (guard.fence, guard.version)
+        let Standing { status, fence, version, .. } = self.standing;
+        (status, fence, version) == (Status::Processing, guard.fence, guard.version)
             && change.lease_seen.is_none_or(|seen| self.lease_until == Some(seen))
     }
 }
@@ -178,7 +177,7 @@ pub async fn settle(
 ) -> Result<Vec<Result<Settled, StoreError>>, Fault> {
     let emails = in_order(settlements.iter().map(|settlement| settlement.guard));
     let mut leased = lock_leased(&mut lane.connection, &emails).await?;
-    let mut sent = sent_before(&mut lane.connection, settlements, &leased).await?;
+    let ended = ended_before(&mut lane.connection, settlements, &leased).await?;
     let mut changes = Changes::default();
     let mut answers = Vec::with_capacity(settlements.len());
     for settlement in settlements {
@@ -190,17 +189,22 @@ pub async fn settle(
                     lane.counts.dead_letters(i64::from(change.dead_at.is_some()));
                     changes.apply(settlement, &change, leased);
                     // A second settlement of this group finds it settled.
-                    leased.status = change.to;
-                    sent.extend(change.sent_at.map(|sent_at| (guard.id, (guard.fence, sent_at))));
-                    Settled::Done(change.to)
-                }
-                // Recorded already, and its worker has not heard of it.
-                None if reported_sent(settlement)
-                    .is_some_and(|sent_at| sent.get(&guard.id) == Some(&(guard.fence, sent_at))) =>
-                {
+                    leased.standing = Standing {
+                        status: change.to,
+                        version: guard.version + 1,
+                        sent_at: change.sent_at.or(leased.standing.sent_at),
+                        updated_at: settlement.now,
+                        ..leased.standing
+                    };
                     Settled::Done(change.to)
                 }
                 None => {
+                    let standing = leased.get(&guard.id).map(|leased| leased.standing);
+                    let standing = standing.or_else(|| ended.get(&guard.id).copied());
+                    // Recorded already, and its worker has not heard of it.
+                    if standing.is_some_and(|standing| standing.holds(settlement, &change)) {
+                        return Settled::Done(change.to);
+                    }
                     changes.refuse(settlement);
                     Settled::Late
                 }
@@ -211,24 +215,34 @@ pub async fn settle(
     Ok(answers)
 }
 
-/// Fence and time of those that are said to be sent and are not leased, as far as they were.
-async fn sent_before(
+/// How those stand that a worker tells of and that are in no queue any more.
+async fn ended_before(
     connection: &mut MySqlConnection,
     settlements: &[Settlement],
     leased: &HashMap<EmailId, Leased>,
-) -> Result<HashMap<EmailId, (u64, Timestamp)>, Fault> {
-    let said = settlements.iter().filter(|settlement| reported_sent(settlement).is_some());
+) -> Result<HashMap<EmailId, Standing>, Fault> {
+    let told = settlements.iter().filter(|settlement| settlement.by == SettledBy::Worker);
     let emails: Vec<EmailId> =
-        said.map(|settlement| settlement.guard.id).filter(|id| !leased.contains_key(id)).collect();
+        told.map(|settlement| settlement.guard.id).filter(|id| !leased.contains_key(id)).collect();
     if emails.is_empty() {
         return Ok(HashMap::new());
     }
-    let mut sql = QueryBuilder::<MySql>::new("SELECT id, fence, sent_at FROM email_outbox WHERE id IN ");
+    let mut sql = QueryBuilder::<MySql>::new(
+        "SELECT o.id, o.status, o.fence, o.version, o.sent_at, o.updated_at FROM email_outbox o WHERE o.id IN ",
+    );
     push_list(&mut sql, ids(&emails));
-    sql.push(" AND sent_at IS NOT NULL");
     let rows = sql.build().fetch_all(connection).await?;
-    let read = |row| Ok((parsed(row, "id")?, (get(row, "fence")?, row::moment(row, "sent_at")?)));
-    rows.iter().map(read).collect()
+    rows.iter().map(|row| Ok((parsed(row, "id")?, standing(row)?))).collect()
+}
+
+fn standing(row: &MySqlRow) -> Result<Standing, StoreError> {
+    Ok(Standing {
+        status: row::status(row)?,
+        fence: get(row, "fence")?,
+        version: get(row, "version")?,
+        sent_at: row::optional_moment(row, "sent_at")?,
+        updated_at: row::moment(row, "updated_at")?,
+    })
 }
 
 /// The rows of the queue first, as everybody does. What is leased has one.
@@ -237,7 +251,7 @@ async fn lock_leased(
     emails: &[EmailId],
 ) -> Result<HashMap<EmailId, Leased>, Fault> {
     let mut sql = QueryBuilder::<MySql>::new(
-        "SELECT o.id, o.status, o.fence, o.version, o.attempts, o.unfinished_starts, o.route, o.provider_message_id, q.lease_until,
+        "SELECT o.id, o.status, o.fence, o.version, o.sent_at, o.updated_at, o.attempts, o.unfinished_starts, o.route, o.provider_message_id, q.lease_until,
                 o.company_id, o.mode, o.entity_id, o.to_email
          FROM email_queue q FORCE INDEX (PRIMARY) STRAIGHT_JOIN email_outbox o ON o.id = q.email_id
          WHERE q.email_id IN ",
@@ -247,9 +261,7 @@ async fn lock_leased(
     let mut leased = HashMap::with_capacity(emails.len());
     for row in sql.build().fetch_all(connection).await? {
         let found = Leased {
-            status: row::status(&row)?,
-            fence: get(&row, "fence")?,
-            version: get(&row, "version")?,
+            standing: standing(&row)?,
             attempts: get(&row, "attempts")?,
             unfinished_starts: get(&row, "unfinished_starts")?,
             lease_until: optional_millis(&row, "lease_until")?,

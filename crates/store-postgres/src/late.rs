@@ -1,20 +1,20 @@
 //! Reports of workers that settle nothing: those that are recorded already, and those that come too late.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use model::Verdict;
 use sqlx::PgConnection;
-use store::Settlement;
-use store::change::{late_result, reported_sent};
+use sqlx::postgres::PgRow;
+use store::change::{Change, Standing, late_result};
+use store::{SettledBy, Settlement, StoreError};
+use uuid::Uuid;
 
 use crate::error::Fault;
 use crate::feedback::MESSAGE_ID_BYTES_MAX;
-use crate::row::{History, at, clean, signed};
-use crate::settle::{number, numbers};
+use crate::row::{self, History, clean};
 
-const REPEATED: &str = "SELECT given.number
-     FROM UNNEST($1::integer[], $2::uuid[], $3::bigint[], $4::timestamptz[]) AS given (number, id, fence, sent_at)
-     JOIN email_outbox o ON o.id = given.id AND o.fence = given.fence AND o.sent_at = given.sent_at";
+const STANDINGS: &str =
+    "SELECT id, status, fence, version, sent_at, updated_at FROM email_outbox WHERE id = ANY($1)";
 
 /// Of those that are no longer there nothing is kept. The ids of the providers are, so that their reports find the email.
 const KEEP_LATE: &str = "WITH messages AS (
@@ -34,21 +34,35 @@ pub async fn find_repeated(
     connection: &mut PgConnection,
     unsettled: impl Iterator<Item = (usize, &Settlement)>,
 ) -> Result<HashSet<usize>, Fault> {
-    let (mut places, mut ids, mut fences, mut times) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for (place, settlement) in unsettled {
-        if let Some(sent_at) = reported_sent(settlement) {
-            places.push(number(place));
-            ids.push(settlement.guard.id.uuid());
-            fences.push(signed(settlement.guard.fence));
-            times.push(at(sent_at));
-        }
-    }
-    if places.is_empty() {
+    let told: Vec<(usize, &Settlement)> =
+        unsettled.filter(|(_, settlement)| settlement.by == SettledBy::Worker).collect();
+    if told.is_empty() {
         return Ok(HashSet::new());
     }
-    let rows =
-        sqlx::query(REPEATED).bind(places).bind(ids).bind(fences).bind(times).fetch_all(connection).await?;
-    numbers(rows)
+    let ids: Vec<Uuid> = told.iter().map(|(_, settlement)| settlement.guard.id.uuid()).collect();
+    let mut standings = HashMap::new();
+    for row in sqlx::query(STANDINGS).bind(ids).fetch_all(connection).await? {
+        standings.insert(row::email_id(&row, "id")?, standing(&row)?);
+    }
+    let mut repeated = HashSet::new();
+    for (place, settlement) in told {
+        let change = Change::of(settlement)?;
+        if standings.get(&settlement.guard.id).is_some_and(|standing| standing.holds(settlement, &change)) {
+            repeated.insert(place);
+        }
+    }
+    Ok(repeated)
+}
+
+fn standing(row: &PgRow) -> Result<Standing, StoreError> {
+    let count = |name| Ok::<u64, StoreError>(u64::try_from(row::get::<i64>(row, name)?).unwrap_or_default());
+    Ok(Standing {
+        status: row::status(row)?,
+        fence: count("fence")?,
+        version: count("version")?,
+        sent_at: row::optional_moment(row, "sent_at")?,
+        updated_at: row::moment(row, "updated_at")?,
+    })
 }
 
 pub async fn keep_late(

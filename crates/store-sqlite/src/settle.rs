@@ -3,7 +3,7 @@
 use model::attempt::LostLease;
 use model::{Address, EmailId, EventKind, Guard, Status, Timestamp, WorkerId};
 use rusqlite::{Connection, OptionalExtension};
-use store::change::{Change, late_result, reported_sent};
+use store::change::{Change, Standing, late_result};
 use store::consequence::counts_against_address;
 use store::suspects::{AT_WORK, HANDED_OUT};
 use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
@@ -54,7 +54,7 @@ pub fn settle(work: &mut Work<'_>, settlement: &Settlement) -> Result<Settled, S
         messages::keep_earlier(work.connection, settlement.guard, change.provider_message_id)?;
     }
     let Some((seq, email)) = apply(work.connection, settlement, &change)? else {
-        if is_repeated(work.connection, settlement)? {
+        if is_repeated(work.connection, settlement, &change)? {
             return Ok(Settled::Done(change.to));
         }
         if settlement.by == SettledBy::Worker
@@ -81,17 +81,25 @@ pub fn settle(work: &mut Work<'_>, settlement: &Settlement) -> Result<Settled, S
 }
 
 /// It is recorded already, and the worker has not heard of it.
-fn is_repeated(connection: &Connection, settlement: &Settlement) -> Result<bool, StoreError> {
-    let Some(sent_at) = reported_sent(settlement) else { return Ok(false) };
-    connection
-        .prepare_cached(
-            "SELECT EXISTS (SELECT 1 FROM email_outbox WHERE id = ?1 AND fence = ?2 AND sent_at = ?3)",
-        )
-        .and_then(|mut statement| {
-            let bound = (settlement.guard.id.to_string(), settlement.guard.fence, sent_at.millis());
-            statement.query_row(bound, |row| row.get(0))
-        })
-        .map_err(from_sqlite)
+fn is_repeated(
+    connection: &Connection,
+    settlement: &Settlement,
+    change: &Change<'_>,
+) -> Result<bool, StoreError> {
+    let mut statement = connection
+        .prepare_cached("SELECT status, fence, version, sent_at, updated_at FROM email_outbox WHERE id = ?1")
+        .map_err(from_sqlite)?;
+    let mut rows = statement.query([settlement.guard.id.to_string()]).map_err(from_sqlite)?;
+    let Some(row) = rows.next().map_err(from_sqlite)? else { return Ok(false) };
+    let sent_at: Option<i64> = row.get("sent_at").map_err(from_sqlite)?;
+    let standing = Standing {
+        status: row::status(row)?,
+        fence: row.get("fence").map_err(from_sqlite)?,
+        version: row.get("version").map_err(from_sqlite)?,
+        sent_at: sent_at.map(Timestamp::from_millis),
+        updated_at: Timestamp::from_millis(row.get("updated_at").map_err(from_sqlite)?),
+    };
+    Ok(standing.holds(settlement, change))
 }
 
 /// An email that is given up counts against its address, unless it is an alert of ours.

@@ -132,11 +132,30 @@ pub fn expiry(due_at: Timestamp, now: Timestamp) -> (Move, Event) {
     }
 }
 
-/// When a worker's report says that the email was sent, if it does: a row that says the same, of the same fence and the same
-/// moment, holds this very report already. Its answer was lost, and the worker reports again.
-pub fn reported_sent(settlement: &Settlement) -> Option<Timestamp> {
-    let is_sent = settlement.by == SettledBy::Worker && matches!(settlement.verdict, Verdict::Sent { .. });
-    is_sent.then_some(settlement.now)
+/// What a row says of what happened to it last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    pub status: Status,
+    pub fence: u64,
+    pub version: u64,
+    pub sent_at: Option<Timestamp>,
+    pub updated_at: Timestamp,
+}
+
+impl Standing {
+    /// The row holds this very report of a worker already: its answer was lost, and the worker reports again. That an email
+    /// was sent is told from the moment, since the provider may have reported on it meanwhile; any other end is recognised
+    /// as long as it is the last that happened to the email.
+    pub fn holds(&self, settlement: &Settlement, change: &Change<'_>) -> bool {
+        let (guard, now) = (settlement.guard, settlement.now);
+        if settlement.by != SettledBy::Worker || self.fence != guard.fence {
+            return false;
+        }
+        match settlement.verdict {
+            Verdict::Sent { .. } => self.sent_at == Some(now),
+            _ => (self.status, self.version, self.updated_at) == (change.to, guard.version + 1, now),
+        }
+    }
 }
 
 /// What is kept of the report of a worker that slept through its lease, so that the provider's own reports still find

@@ -2,7 +2,7 @@
 //! kept as a LATE_RESULT event, so that the provider's reports still find the email.
 
 use model::{Claim, CompanyId, EmailId, Event, EventKind, Guard, Status, Verdict};
-use testkit::{START, an_email, at_secs};
+use testkit::{START, a_failure, an_email, at_secs};
 
 use super::stage::{
     LEASE, a_company, begun, claim_one, events, fail, hold, kinds, lost_leases, read, retry_at, sent, settle,
@@ -111,6 +111,38 @@ pub async fn a_report_made_again_is_recorded_once(store: &dyn Store) {
     assert_eq!((read(store, company, id).await, kinds(store, company, id).await), recorded);
     assert_eq!(settle(store, guard, sent(), at_secs(2)).await, Settled::Late);
     assert_eq!(last_event(store, company, id).await.kind, EventKind::LateResult);
+}
+
+/// So is any other end that was recorded, as long as nothing else has happened to the email. What another has made of it
+/// since then stays, and the report is late.
+pub async fn an_end_told_again_is_recorded_once(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let put_back = Verdict::PutBack { due_at: at_secs(9_000), route: None };
+    let ends = every_verdict()
+        .into_iter()
+        .chain([put_back, Verdict::Fail { failure: a_failure("A"), outcome_unknown: true }]);
+    for verdict in ends {
+        let id = stored(store, an_email(company)).await;
+        let guard = begun(store, claim_one(store, START).await.guard, START).await;
+        let report = super::stage::settlement(guard, verdict.clone(), at_secs(1));
+        let told = store.settle(report.clone()).await.expect("settle");
+        assert!(matches!(told, Settled::Done(_)), "{verdict:?}");
+        let recorded = (read(store, company, id).await, kinds(store, company, id).await);
+        for _twice in 0..2 {
+            assert_eq!(store.settle(report.clone()).await, Ok(told), "{verdict:?}");
+            assert_eq!(
+                (read(store, company, id).await, kinds(store, company, id).await),
+                recorded,
+                "{verdict:?}"
+            );
+        }
+        let other = super::stage::settlement(guard, verdict.clone(), at_secs(2));
+        assert_eq!(store.settle(other).await, Ok(Settled::Late), "another moment, {verdict:?}");
+        if store.cancel(company, id, at_secs(1)).await == Ok(Cancelled::Done) {
+            assert_eq!(store.settle(report).await, Ok(Settled::Late), "cancelled since, {verdict:?}");
+            assert_eq!(last_event(store, company, id).await.kind, EventKind::LateResult, "{verdict:?}");
+        }
+    }
 }
 
 /// A worker that settles while the sweep does: one of them wins, and the email has one end.

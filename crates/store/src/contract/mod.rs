@@ -156,6 +156,7 @@ macro_rules! store_contract {
                 what_has_ended_stays_ended,
                 a_result_for_nothing_is_late,
                 a_report_made_again_is_recorded_once,
+                an_end_told_again_is_recorded_once,
             ] racing [worker_and_sweep_do_not_both_win]
             leases [
                 renewing_prolongs_the_lease,

@@ -4,6 +4,7 @@
 //!
 //! `model` says what should be, `steps` what workers and the sweep do, `people` what everybody else does.
 
+mod ledger;
 mod model;
 mod people;
 mod steps;

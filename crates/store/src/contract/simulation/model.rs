@@ -10,6 +10,7 @@ use model::{
     Status, Timestamp, Verdict, WorkerId,
 };
 
+use super::ledger::Send;
 use crate::{Routes, SUSPECT_STARTS};
 
 /// What was expected and what was found, for the person who reads the failing seed.
@@ -73,6 +74,8 @@ pub struct Row {
     pub provider: Option<String>,
     /// Under which fence a worker said so, and when.
     sent: Option<(u64, Timestamp)>,
+    /// The last that happened to it, if that was the end of an attempt: of which, how and when.
+    ended: Option<(Guard, Status, Timestamp)>,
     pub lease: Option<Lease>,
     pub events: Vec<EventKind>,
 }
@@ -100,6 +103,7 @@ impl Row {
             code: None,
             provider: None,
             sent: None,
+            ended: None,
             lease: None,
             events: vec![EventKind::Enqueued],
         }
@@ -110,6 +114,7 @@ impl Row {
         self.version_moved = Version::Newer;
         self.due = Due::No;
         self.lease = None;
+        self.ended = None;
         Ok(())
     }
 
@@ -132,9 +137,13 @@ impl Row {
         self.status == Status::Processing && self.fence == guard.fence && self.version == guard.version
     }
 
-    /// Is this the very report that is recorded already?
-    pub fn was_sent(&self, verdict: &Verdict, guard: Guard, now: Timestamp) -> bool {
-        matches!(verdict, Verdict::Sent { .. }) && self.sent == Some((guard.fence, now))
+    /// The end under which this very report is recorded already.
+    pub fn recorded(&self, verdict: &Verdict, guard: Guard, now: Timestamp) -> Option<Status> {
+        if matches!(verdict, Verdict::Sent { .. }) {
+            return (self.sent == Some((guard.fence, now))).then_some(Status::Sent);
+        }
+        let to = Status::Processing.after(move_of(verdict)).ok()?;
+        (self.ended == Some((guard, to, now))).then_some(to)
     }
 
     pub fn claim(&mut self, claim: &Claim, owner: WorkerId) -> Checked<()> {
@@ -189,6 +198,7 @@ impl Row {
     pub fn settle(
         &mut self,
         verdict: &Verdict,
+        guard: Guard,
         by_worker: bool,
         events: &[Event],
         now: Timestamp,
@@ -248,6 +258,7 @@ impl Row {
         if by_worker && !matches!(verdict, Verdict::PutBack { .. }) {
             self.unfinished_starts = 0;
         }
+        self.ended = Some((guard, self.status, now));
         self.add(events);
         Ok(())
     }
@@ -292,6 +303,7 @@ impl Row {
 
     pub fn drop_dead_letter(&mut self) {
         self.is_dead_letter = false;
+        self.ended = None;
         self.version_moved = Version::SameOrNewer;
         self.events.push(EventKind::DeadLetterDropped);
     }
@@ -357,13 +369,14 @@ impl Row {
     }
 }
 
-/// A send as the provider saw it.
-#[derive(Debug, Clone, Copy)]
-struct Send {
-    id: EmailId,
-    fence: u64,
-    /// How long the email's history was then.
-    history: usize,
+fn move_of(verdict: &Verdict) -> Move {
+    match verdict {
+        Verdict::Sent { .. } => Move::Send,
+        Verdict::Retry { .. } | Verdict::Hold { .. } => Move::Defer,
+        Verdict::Fail { .. } => Move::Fail,
+        Verdict::Expire { .. } => Move::Expire,
+        Verdict::Release { .. } | Verdict::PutBack { .. } | Verdict::Requeue { .. } => Move::Release,
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -381,7 +394,7 @@ pub struct Model {
     pub keys: BTreeMap<(usize, String), Key>,
     /// When an email of which company was started.
     starts: Vec<(Timestamp, usize)>,
-    ledger: Vec<Send>,
+    pub ledger: Vec<Send>,
 }
 
 impl Model {
@@ -472,29 +485,5 @@ impl Model {
             let is_free = company.disabled_at.is_none() && company.settings.rate_per_sec.is_none();
             row.is_due(now) && routes.allow(&row.route) && has_room && is_free
         })
-    }
-
-    /// The provider took the email in this attempt.
-    pub fn sent_to_provider(&mut self, guard: Guard) -> Checked<()> {
-        let history = self.row(guard.id)?.events.len();
-        let twice = self.ledger.iter().any(|send| send.id == guard.id && send.fence == guard.fence);
-        ensure(!twice, || format!("fence {} sent {} twice", guard.fence, guard.id))?;
-        self.ledger.push(Send { id: guard.id, fence: guard.fence, history });
-        Ok(())
-    }
-
-    /// No email went out twice unless its history says, between the two, that an outcome was not known.
-    pub fn check_ledger(&self) -> Checked<()> {
-        for (id, row) in &self.rows {
-            let sends: Vec<&Send> = self.ledger.iter().filter(|send| send.id == *id).collect();
-            for pair in sends.windows(2) {
-                let between = &row.events[pair[0].history..pair[1].history];
-                let is_marked = between
-                    .iter()
-                    .any(|kind| matches!(kind, EventKind::OutcomeUnknown | EventKind::LeaseLost));
-                ensure(is_marked, || format!("email #{} was sent twice, unmarked: {between:?}", row.number))?;
-            }
-        }
-        Ok(())
     }
 }

@@ -203,11 +203,13 @@ impl Simulation<'_> {
             SettledBy::Sweep { lease_seen } => row.lease.is_some_and(|lease| lease.until == lease_seen),
         };
         if row.is_guarded_by(guard) && lease_is_as_seen {
-            row.settle(&verdict, by == SettledBy::Worker, &events, now)?;
+            row.settle(&verdict, guard, by == SettledBy::Worker, &events, now)?;
             let expected = Settled::Done(row.status);
             ensure(settled == expected, || format!("settled as {settled:?}, expected {expected:?}"))
-        } else if by == SettledBy::Worker && row.was_sent(&verdict, guard, now) {
-            let expected = Settled::Done(Status::Sent);
+        } else if let Some(status) = row.recorded(&verdict, guard, now)
+            && by == SettledBy::Worker
+        {
+            let expected = Settled::Done(status);
             ensure(settled == expected, || format!("settled again as {settled:?}, expected {expected:?}"))
         } else {
             if by == SettledBy::Worker {
