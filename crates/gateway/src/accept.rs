@@ -300,21 +300,14 @@ fn check(
     let captured = rules::route_is_capture(settings, &company.settings, &draft.wishes, &draft.envelope.to);
     let suppression = known.suppression(&draft);
     let recipient = recipient(desk.documents.as_deref(), draft.recipient);
+    let (unknown_provider, unknown_policy) =
+        rules::unknown_names(settings, &desk.gateway.providers, &draft.wishes);
     let faults: Vec<Fault> = [
         schedule.as_ref().err().cloned(),
         rules::sender(&company.settings, key.mode, draft.envelope.from.as_ref(), captured),
-        rules::known_name(
-            "provider",
-            "UNKNOWN_PROVIDER",
-            draft.wishes.provider.as_deref(),
-            desk.gateway.providers.keys(),
-        ),
-        rules::known_name(
-            "retryPolicy",
-            "UNKNOWN_RETRY_POLICY",
-            draft.wishes.retry_policy.as_deref(),
-            settings.retry_policies.keys(),
-        ),
+        rules::sender_beside_from(&company.settings, key.mode, &draft.content),
+        unknown_provider,
+        unknown_policy,
         unsafe_html(&draft.content, from_template),
         suppression.as_ref().err().cloned(),
         recipient.as_ref().err().cloned(),

@@ -5,11 +5,12 @@
 //! content is touched, one email at a time, and after three that never ended the email is refused unread.
 
 use model::{
-    Category, CompanySettings, Content, Envelope, ErrorCode, Event, EventKind, Failure, KeyMode, Status,
-    Timestamp,
+    Address, Category, CompanySettings, Content, Envelope, ErrorCode, Event, EventKind, Failure, KeyMode,
+    Status, Timestamp,
 };
 use store::{IntakeItem, IntakeVerdict, StoreError};
 
+use crate::accept::rules;
 use crate::company_cache::CompanyCache;
 use crate::conclude::STARTS_MAX;
 use crate::validate::{Validation, refusal, template};
@@ -54,7 +55,7 @@ async fn take_in(gateway: &Gateway, companies: &CompanyCache, item: IntakeItem) 
             return Ok(false);
         };
         let checked = read(start.content, email.envelope).await;
-        (start.version, checked.and_then(|envelope| check_sender(envelope, email.mode, settings)))
+        (start.version, checked.and_then(|found| check_senders(found, email.mode, settings)))
     };
     let verdict = match checked {
         Ok(envelope) => IntakeVerdict::Passed { envelope },
@@ -96,44 +97,55 @@ fn refused_by(verdict: &IntakeVerdict) -> Option<Validation> {
     }
 }
 
+/// What is found in a content that can be sent.
+struct Found {
+    envelope: Envelope,
+    /// By the header of the message that names them.
+    senders_beside_from: Vec<(&'static str, Option<Address>)>,
+}
+
 /// The envelope under which the content may be sent. What only the request said (tags) stays as it was.
-async fn read(content: Option<Content>, known: Envelope) -> Result<Envelope, Failure> {
+async fn read(content: Option<Content>, known: Envelope) -> Result<Found, Failure> {
     match content {
         None => Err(refusal(ErrorCode::INVALID_PAYLOAD, "the content is gone")),
-        Some(Content::Composed { html, .. }) => template::check_html(&html).map(|()| known),
+        Some(Content::Composed { html, .. }) => {
+            template::check_html(&html)?;
+            Ok(Found { envelope: known, senders_beside_from: Vec::new() })
+        }
         Some(Content::Raw(eml)) => {
             // Reading a large message takes its time, and one that makes the parser panic must harm only itself.
             let reading = tokio::task::spawn_blocking(move || read_raw(&eml)).await;
-            let envelope = reading.unwrap_or_else(|_| {
+            let found = reading.unwrap_or_else(|_| {
                 Err(refusal(ErrorCode::INVALID_PAYLOAD, "the message could not be read"))
             })?;
-            Ok(Envelope { tags: known.tags, ..envelope })
+            Ok(Found { envelope: Envelope { tags: known.tags, ..found.envelope }, ..found })
         }
     }
 }
 
-fn read_raw(eml: &[u8]) -> Result<Envelope, Failure> {
+fn read_raw(eml: &[u8]) -> Result<Found, Failure> {
     let envelope = message::read_envelope(eml)
         .map_err(|unreadable| refusal(ErrorCode::INVALID_PAYLOAD, unreadable.to_string()))?;
     template::check_raw(eml)?;
-    Ok(envelope)
+    Ok(Found { envelope, senders_beside_from: message::senders_beside_from(eml) })
 }
 
-/// A message names its own sender, so whether the company may send as that can only be told here. Test keys never
+/// A message names its own senders, so whether the company may send as those can only be told here. Test keys never
 /// reach a provider and may use all.
-fn check_sender(
-    envelope: Envelope,
+fn check_senders(
+    found: Found,
     mode: KeyMode,
     company: Option<&CompanySettings>,
 ) -> Result<Envelope, Failure> {
-    let may_send = match (&envelope.from, mode) {
-        (None, _) | (_, KeyMode::Test) => true,
-        (Some(from), KeyMode::Live) => company.is_some_and(|company| company.may_send_as(&from.address)),
-    };
-    if may_send {
-        Ok(envelope)
-    } else {
-        Err(refusal(SENDER_NOT_ALLOWED, "the message's sender is not a sender of this company"))
+    let from = found.envelope.from.as_ref().map(|from| ("From", Some(from.address.clone())));
+    let senders: Vec<_> = from.into_iter().chain(found.senders_beside_from).collect();
+    match rules::foreign_sender(company, mode, &senders) {
+        None => Ok(found.envelope),
+        Some(header) => {
+            let message =
+                format!("the message's header {header} names a sender that is none of this company");
+            Err(refusal(SENDER_NOT_ALLOWED, message))
+        }
     }
 }
 

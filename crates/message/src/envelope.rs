@@ -9,6 +9,12 @@ use model::{Address, Envelope, InvalidAddress, Mailbox, Secret};
 use crate::lines::normalised;
 use crate::structure::{DEPTH_MAX, HEADER_BYTES_MAX, PARTS_MAX, TooComplex, header_block, leaves, values};
 
+/// Headers beside From that say whom a message comes from: who handed it in for its author, and who passed it on.
+const SENDERS: [(&str, HeaderName<'static>); 3] = [
+    ("Sender", HeaderName::Sender),
+    ("Resent-From", HeaderName::ResentFrom),
+    ("Resent-Sender", HeaderName::ResentSender),
+];
 /// A Message-ID longer than this is somebody's joke.
 const MESSAGE_ID_LENGTH_MAX: usize = 300;
 
@@ -74,6 +80,19 @@ pub fn read_envelope(eml: &[u8]) -> Result<Envelope, UnreadableMessage> {
         headers: vec![],
         tags: vec![],
     })
+}
+
+/// Whom the message says it comes from beside From: the header and its address, or none where that cannot be read.
+/// Mail programs show them, and servers judge by them, so each has to be a sender as From has.
+pub fn senders_beside_from(eml: &[u8]) -> Vec<(&'static str, Option<Address>)> {
+    // A header block that goes on after this is no message that can be taken.
+    let eml = normalised(&eml[..eml.len().min(HEADER_BYTES_MAX)]);
+    let header = MessageParser::new().parse_headers(header_block(&eml)).unwrap_or_default();
+    let mut senders = Vec::new();
+    for (shown, name) in SENDERS {
+        senders.extend(listed(&header, name).map(|addr| (shown, address(addr, shown).ok())));
+    }
+    senders
 }
 
 /// The html the message shows, decoded; all of it, if it has several. None when it has none or is too complex.

@@ -11,7 +11,7 @@ mod raw;
 mod structure;
 
 pub use compose::{RenderError, check_attachment};
-pub use envelope::{UnreadableMessage, html_of, read_envelope};
+pub use envelope::{UnreadableMessage, html_of, read_envelope, senders_beside_from};
 pub use header::{InvalidHeader, check_header, mailbox_in_ascii, mailbox_in_utf8};
 pub use structure::{DEPTH_MAX, HEADER_BYTES_MAX, PARTS_MAX};
 

@@ -1,13 +1,15 @@
 //! An .eml that was handed in, made ready to go out. It is the company's own: our id goes on top, what only we may
-//! know (Bcc) comes out, line ends become CRLF, and not one other byte changes.
+//! know (Bcc) and what belongs to an earlier delivery (Return-Path) comes out, line ends become CRLF, and not one other
+//! byte changes: Received and DKIM-Signature stay.
 
 use model::EmailId;
 
 use crate::ID_HEADER;
 use crate::lines::{lines, normalised};
 
-/// Never sent: who else got it, and an id that would send a report to another email (an .eml that was ours before).
-const REMOVED: &[&[u8]] = &[b"bcc", b"resent-bcc", b"x-posthaste-id"];
+/// Never sent: who else got it, an id that would send a report to another email (an .eml that was ours before), and where
+/// the bounces of an earlier delivery went, which the last server writes and SES would send ours to.
+const REMOVED: &[&[u8]] = &[b"bcc", b"resent-bcc", b"return-path", b"x-posthaste-id"];
 
 pub fn render(id: EmailId, eml: &[u8]) -> Vec<u8> {
     let eml = normalised(eml);
@@ -59,6 +61,12 @@ mod tests {
             ("bcc, twice", "Bcc: x\r\nTo: a\r\nbcc: y\r\n\r\n", "To: a\r\n\r\n"),
             ("bcc with blanks", "B cc: x\r\nTo: a\r\n\r\n", "To: a\r\n\r\n"),
             ("resent", "Resent-Bcc: x\r\nTo: a\r\n\r\n", "To: a\r\n\r\n"),
+            ("a return path", "Return-Path: <x@y.com>\r\nTo: a\r\n\r\n", "To: a\r\n\r\n"),
+            (
+                "traces and signatures",
+                "Received: from x\r\n\tby y\r\nDKIM-Signature: v=1\r\nTo: a\r\n\r\n",
+                "Received: from x\r\n\tby y\r\nDKIM-Signature: v=1\r\nTo: a\r\n\r\n",
+            ),
             ("folded to a bcc", "Subject: a\r\n Bcc: x\r\n\r\n", "Subject: a\r\n Bcc: x\r\n\r\n"),
             ("a name that starts alike", "Bcc-Note: a\r\n\r\n", "Bcc-Note: a\r\n\r\n"),
             ("an id of before", "x-posthaste-ID: 1\r\nTo: a\r\n\r\n", "To: a\r\n\r\n"),

@@ -158,8 +158,16 @@ async fn not_everything_may_be_released_by_everybody() {
     world.deliver_all(CAPTURE).await;
     let refused = ask(&world, &world.admin, foreign, "release", &json!({})).await;
     assert_eq!(refused.code(), "SENDER_NOT_ALLOWED", "a test key may call itself anything, a real email not");
+    let eml =
+        "From: shop@shop.example\r\nSender: boss@elsewhere.example\r\nTo: ana@example.com\r\n\r\nHello\r\n";
+    let taken = world.post("/v1/email/raw").key(&world.test).body("message/rfc822", eml).send().await;
+    gateway::sweep::sweep_once(&world.gateway).await.expect("the store works");
+    world.deliver_all(CAPTURE).await;
+    let raw: EmailId = id_of(&taken).parse().expect("an id");
+    let refused = ask(&world, &world.admin, raw, "release", &json!({})).await;
+    assert_eq!(refused.code(), "SENDER_NOT_ALLOWED", "nor an .eml by its Sender");
     let all = world.get("/v1/emails").key(&world.live).send().await.json();
-    assert_eq!(all["data"].as_array().map(Vec::len), Some(2), "nothing was made of any of it");
+    assert_eq!(all["data"].as_array().map(Vec::len), Some(3), "nothing was made of any of it");
 }
 
 #[tokio::test]

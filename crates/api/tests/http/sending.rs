@@ -210,6 +210,62 @@ async fn an_eml_is_taken_as_it_is() {
     assert_eq!(json.code(), "UNSUPPORTED_MEDIA_TYPE");
 }
 
+/// Whoever reads a message is shown these beside From, or instead of it.
+#[tokio::test]
+async fn an_eml_names_nobody_elses_senders() {
+    let world = world().await;
+    let eml = |header: &str| {
+        format!(
+            "From: shop@shop.example\r\n{header}\r\nTo: ana@example.com\r\nSubject: Hello\r\n\r\nHello\r\n"
+        )
+    };
+    let raw =
+        |key: &str, eml: String| world.post("/v1/email/raw").key(key).body("message/rfc822", eml).send();
+    let cases = [
+        ("its own", "Sender: Robot <robot@shop.example>", 202, "", ""),
+        ("nobody", "Sender:", 202, "", ""),
+        ("foreign", "Sender: ceo@bank.example", 422, "SENDER_NOT_ALLOWED", "Sender"),
+        ("blanks in the name", "Sen der : ceo@bank.example", 422, "SENDER_NOT_ALLOWED", "Sender"),
+        ("folded", "sender:\r\n CEO\r\n <ceo@bank.example>", 422, "SENDER_NOT_ALLOWED", "Sender"),
+        ("a name alone", "Sender: The Bank", 422, "SENDER_NOT_ALLOWED", "Sender"),
+        (
+            "the second one",
+            "Sender: shop@shop.example\r\nSender: ceo@bank.example",
+            422,
+            "SENDER_NOT_ALLOWED",
+            "Sender",
+        ),
+        ("passed on", "Resent-From: ceo@bank.example", 422, "SENDER_NOT_ALLOWED", "Resent-From"),
+        (
+            "passed on by several",
+            "Resent-From: shop@shop.example, ceo@bank.example",
+            422,
+            "SENDER_NOT_ALLOWED",
+            "Resent-From",
+        ),
+        ("passed on for", "Resent-Sender: ceo@bank.example", 422, "SENDER_NOT_ALLOWED", "Resent-Sender"),
+        ("From twice", "From: ceo@bank.example", 400, "INVALID_MESSAGE", ""),
+        (
+            "where it was before",
+            "Return-Path: <ceo@bank.example>\r\nReceived: from bank.example",
+            202,
+            "",
+            "",
+        ),
+    ];
+    for (case, header, status, code, field) in cases {
+        let answer = raw(&world.live, eml(header)).await;
+        assert_eq!((answer.status, answer.code().as_str()), (status, code), "{case}: {}", answer.text());
+        if status == 422 {
+            assert_eq!(answer.json()["errors"][0]["field"], field, "{case}");
+        }
+    }
+    let two = eml("").replace("From: shop@shop.example", "From: shop@shop.example, ceo@bank.example");
+    assert_eq!(raw(&world.live, two).await.code(), "INVALID_MESSAGE", "From with two addresses");
+    let test = raw(&world.test, eml("Sender: ceo@bank.example")).await;
+    assert_eq!(test.status, 202, "a test key may call itself anything");
+}
+
 #[tokio::test]
 async fn the_daily_limit_ends_at_midnight() {
     let world = world().await;

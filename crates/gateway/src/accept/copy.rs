@@ -141,9 +141,11 @@ fn copied(
     if purpose == Purpose::Release && is_captured {
         return Err(NotCopied::StaysCaptured);
     }
-    let faults = rules::sender(company, mode, envelope.from.as_ref(), is_captured);
-    if let Some(fault) = faults {
-        return Err(NotCopied::Faults(vec![fault]));
+    let sender = rules::sender(company, mode, envelope.from.as_ref(), is_captured);
+    let faults: Vec<Fault> =
+        sender.into_iter().chain(rules::sender_beside_from(company, mode, &content)).collect();
+    if !faults.is_empty() {
+        return Err(NotCopied::Faults(faults));
     }
     let now = request.now;
     Ok(NewEmail {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use model::email::Wishes;
-use model::{Address, CompanySettings, Envelope, KeyMode, Mailbox, Timestamp};
+use model::{Address, CompanySettings, Content, Envelope, KeyMode, Mailbox, Timestamp};
 
 use super::draft::{Fault, Note, When};
-use crate::route::SANDBOX_DOMAIN;
+use crate::route::{Providers, SANDBOX_DOMAIN};
 use crate::{CAPTURE, EnvironmentGuard, Settings};
 
 /// How far ahead an email may be scheduled.
@@ -69,6 +69,31 @@ pub fn sender(
     }
 }
 
+/// The same for all that a message names beside From, by the header it stands in. One that cannot be read is nobody's.
+pub fn sender_beside_from(company: &CompanySettings, mode: KeyMode, content: &Content) -> Option<Fault> {
+    let Content::Raw(eml) = content else { return None };
+    let header = foreign_sender(Some(company), mode, &message::senders_beside_from(eml))?;
+    Some(Fault::unacceptable(
+        header,
+        "SENDER_NOT_ALLOWED",
+        "names a sender that is none of this company; the operator can add it to the company's senders",
+    ))
+}
+
+/// The first header that names a sender as whom the company may not send.
+pub fn foreign_sender(
+    company: Option<&CompanySettings>,
+    mode: KeyMode,
+    senders: &[(&'static str, Option<Address>)],
+) -> Option<&'static str> {
+    let is_own = |address: &Address| company.is_some_and(|company| company.may_send_as(address));
+    let mut foreign = senders.iter().filter(|(_, address)| !address.as_ref().is_some_and(is_own));
+    match mode {
+        KeyMode::Test => None,
+        KeyMode::Live => foreign.next().map(|(header, _)| *header),
+    }
+}
+
 /// Whether the email can only end in the capture mailbox; `route` decides at each attempt.
 pub fn route_is_capture(
     settings: &Settings,
@@ -86,8 +111,21 @@ pub fn route_is_capture(
     }
 }
 
+/// The provider and the retry policy that an email asks for and that there are not.
+pub fn unknown_names(
+    settings: &Settings,
+    providers: &Providers,
+    wishes: &Wishes,
+) -> (Option<Fault>, Option<Fault>) {
+    let (provider, retry_policy) = (wishes.provider.as_deref(), wishes.retry_policy.as_deref());
+    (
+        known_name("provider", "UNKNOWN_PROVIDER", provider, providers.keys()),
+        known_name("retryPolicy", "UNKNOWN_RETRY_POLICY", retry_policy, settings.retry_policies.keys()),
+    )
+}
+
 /// A name that has to be one of those the operator configured.
-pub fn known_name<'a>(
+fn known_name<'a>(
     field: &str,
     code: &'static str,
     name: Option<&str>,

@@ -172,11 +172,19 @@ async fn a_message_that_is_read_at_last_is_let_in() {
 #[tokio::test]
 async fn a_message_with_a_foreign_sender_is_refused_to_a_live_key() {
     let stage = Stage::with(FakeProvider::takes_everything()).await;
-    let eml = "From: boss@elsewhere.com\nTo: bob@example.com\nSubject: Raw\n\nhello\n";
-    let live = NewEmail { mode: model::KeyMode::Live, ..handed_in(&stage, eml) };
-    let id = stage.accept(live).await;
-    sweep_once(&stage.gateway).await.expect("the store works");
-    assert_eq!(stage.email(id).await.last_failure.expect("a failure").code, "SENDER_NOT_ALLOWED");
+    let mut company = stage.company.clone();
+    company.settings.from = Some(testkit::a_mailbox("hi@acme.com"));
+    stage.gateway.store.update_company(company).await.expect("the store works");
+    for header in ["From", "Sender", "Resent-From", "Resent-Sender"] {
+        let own = if header == "From" { String::new() } else { "From: hi@acme.com\n".to_owned() };
+        let eml = format!("{own}{header}: boss@elsewhere.com\nTo: bob@example.com\nSubject: Raw\n\nhello\n");
+        let live = NewEmail { mode: model::KeyMode::Live, ..handed_in(&stage, &eml) };
+        let id = stage.accept(live).await;
+        sweep_once(&stage.gateway).await.expect("the store works");
+        let failure = stage.email(id).await.last_failure.expect("a failure");
+        assert_eq!(failure.code, "SENDER_NOT_ALLOWED", "{header}");
+        assert!(failure.reason.contains(&format!("header {header} names")), "{}", failure.reason);
+    }
 }
 
 /// More has outlived its time than one round deletes: the next round goes on at once, not a minute later.

@@ -184,7 +184,7 @@ mod properties {
     }
 
     fn try_all(eml: &[u8]) {
-        let _ = (read_envelope(eml), html_of(eml), message_id(eml));
+        let _ = (read_envelope(eml), html_of(eml), message_id(eml), senders_beside_from(eml));
         let id = model::EmailId::from_uuid(Default::default());
         let rendered = raw::render(id, eml);
         assert!(rendered.ends_with(b"\r\n"));
