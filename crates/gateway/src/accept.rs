@@ -320,7 +320,7 @@ fn check(
     else {
         return Err(faults);
     };
-    let mut envelope = draft.envelope;
+    let mut envelope = rules::with_sender(draft.envelope, &company.settings);
     let mut notes = draft.notes;
     notes.extend(schedule.note);
     notes.extend(suppression);

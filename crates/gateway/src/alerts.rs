@@ -73,7 +73,7 @@ async fn tell(gateway: &Gateway, company: &Arc<Company>, alert: &Alert) -> Resul
         Err(why) => return Ok(AlertOutcome::Shown(why)),
     };
     let envelope = Envelope {
-        from: None,
+        from: company.settings.from.clone(),
         to: admin.clone(),
         cc: Vec::new(),
         bcc: Vec::new(),

@@ -6,7 +6,7 @@ use axum::http::Method;
 use model::{EmailId, KeyMode, Scope};
 use serde_json::{Value, json};
 
-use crate::world::{World, world};
+use crate::world::{World, with, world};
 
 fn ids(page: &Value) -> Vec<String> {
     let items = page["data"].as_array().expect("data");
@@ -241,4 +241,45 @@ async fn scopes_are_held() {
             }
         }
     }
+}
+
+async fn eml_of(world: &World, id: EmailId) -> String {
+    let answer = world.get(&format!("/v1/emails/{id}/content?format=eml")).key(&world.live).send().await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    answer.text()
+}
+
+/// What is accepted is what is sent: a default sender that is set later is for later emails.
+#[tokio::test]
+async fn the_default_sender_is_that_of_the_acceptance() {
+    let world = world().await;
+    let body = with(json!({ "delay": 60_000 }));
+    let send = || world.post("/v1/email/send").key(&world.live).header("idempotency-key", "k-1").json(&body);
+    let first = send().await;
+    let id: EmailId = first.json()["outboxId"].as_str().expect("an id").parse().expect("an id");
+    let batch = world.post("/v1/email/batch").key(&world.live).json(&json!([body])).await.json();
+    let of_batch: EmailId = batch["results"][0]["outboxId"].as_str().expect("an id").parse().expect("an id");
+    let before = eml_of(&world, id).await;
+    assert!(before.contains("From: \"Shop\" <shop@shop.example>"), "{before}");
+
+    let company = format!("/v1/admin/companies/{}", world.shop.id);
+    let patch = json!({ "from": "News <news@elsewhere.example>" });
+    let changed = world.call(Method::PATCH, &company).operator().json(&patch).await;
+    assert_eq!(changed.status, 200, "{}", changed.text());
+    let again = send().await;
+    assert_eq!(again.header("idempotent-replayed"), Some("true"), "it is the same request");
+    assert_eq!(again.bytes, first.bytes);
+    let later = world.sent().await;
+    assert!(eml_of(&world, later).await.contains("news@elsewhere.example"), "the default of now");
+
+    world.clock.advance(std::time::Duration::from_secs(61));
+    while gateway::worker::run_once(&world.gateway).await != Ok(0) {}
+    for (id, from) in [(id, "Shop <shop@shop.example>"), (of_batch, "Shop <shop@shop.example>")] {
+        let shown = world.get(&format!("/v1/emails/{id}")).key(&world.live).send().await.json();
+        assert_eq!((&shown["status"], &shown["from"]), (&json!("SENT"), &json!(from)));
+    }
+    assert_eq!(eml_of(&world, id).await, before, "what was sent stays what it was");
+    let copy = world.post(&format!("/v1/emails/{later}/resend")).key(&world.live).json(&json!({})).await;
+    let copy: EmailId = copy.json()["outboxId"].as_str().expect("an id").parse().expect("an id");
+    assert!(eml_of(&world, copy).await.contains("news@elsewhere.example"));
 }

@@ -156,7 +156,7 @@ fn copied(
         // Its content was checked when the first one was taken.
         status: Status::Enqueued,
         route: route_text(&ways),
-        envelope,
+        envelope: rules::with_sender(envelope, company),
         recipient,
         external_id,
         entity,

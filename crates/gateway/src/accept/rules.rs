@@ -69,6 +69,11 @@ pub fn sender(
     }
 }
 
+/// An email that names no sender has the company's from now on: another one later is for later emails.
+pub fn with_sender(envelope: Envelope, company: &CompanySettings) -> Envelope {
+    Envelope { from: envelope.from.or_else(|| company.from.clone()), ..envelope }
+}
+
 /// The same for all that a message names beside From, by the header it stands in. One that cannot be read is nobody's.
 pub fn sender_beside_from(company: &CompanySettings, mode: KeyMode, content: &Content) -> Option<Fault> {
     let Content::Raw(eml) = content else { return None };
@@ -125,7 +130,7 @@ pub fn unknown_names(
 }
 
 /// A name that has to be one of those the operator configured.
-fn known_name<'a>(
+pub fn known_name<'a>(
     field: &str,
     code: &'static str,
     name: Option<&str>,
