@@ -23,7 +23,7 @@ use crate::conclude::{Ending, Treatment, conclude};
 use crate::flight::Flight;
 use crate::gates::{Gates, route_text};
 use crate::route::{self, Choice, Route};
-use crate::suppressions::names;
+use crate::suppressions::LeftOut;
 use crate::trace::{self, Span, SpanKind, Tracer};
 use crate::validate;
 use crate::{Gateway, observe, sandbox};
@@ -295,13 +295,9 @@ fn call_of(tracer: &Tracer, claim: &Claim, provider: &str) -> Span {
 /// Copies to those who must not be written to are left out; the email goes to the others.
 fn validated(now: Timestamp, claim: &mut Claim, suppressed: &[Address]) -> Event {
     let event = event(EventKind::Validated, now, claim.attempt);
-    let copies = claim.envelope.cc.len() + claim.envelope.bcc.len();
-    claim.envelope.cc.retain(|address| !names(suppressed, address));
-    claim.envelope.bcc.retain(|address| !names(suppressed, address));
-    match copies - claim.envelope.cc.len() - claim.envelope.bcc.len() {
-        0 => event,
-        left_out => event.with("copiesLeftOut", left_out).with("reason", "suppressed"),
-    }
+    let left_out = LeftOut::of(&claim.envelope, suppressed);
+    left_out.take_from(&mut claim.envelope);
+    left_out.tell(event)
 }
 
 /// The route of the email as it is now, if it waited by another one.

@@ -4,11 +4,12 @@
 use std::time::{Duration, Instant};
 
 use model::email::Outgoing;
-use model::{Address, Company, CompanyId, Content, Email, EmailId, Mailbox};
+use model::{Address, Company, CompanyId, Content, Email, EmailId, EventKind, Mailbox};
 use store::{Cursor, DeadLetterFilter, EmailFilter, Page, StoreError};
 
 use crate::Gateway;
 use crate::route::CAPTURE_SENDER;
+use crate::suppressions::LeftOut;
 
 /// How long a rare match is searched for before a short page is given out; the cursor goes on from there. With the last
 /// look, which goes on for some fifty milliseconds, a page is there before a person has begun to wait.
@@ -59,15 +60,22 @@ pub async fn content(
     Ok(Some((email, content)))
 }
 
-/// The email as it would go out, for the .eml that people download.
-pub fn outgoing(company: &Company, email: Email, content: Content) -> Outgoing {
+/// The email as it went out, or would go out now, for the .eml that people download. One that names no sender is of an
+/// earlier version, or of a company that had none then.
+pub async fn outgoing(
+    gateway: &Gateway,
+    company: &Company,
+    mut email: Email,
+    content: Content,
+) -> Result<Outgoing, StoreError> {
+    leave_out_copies(gateway, &mut email).await?;
     let from = email
         .envelope
         .from
         .clone()
         .or_else(|| company.settings.from.clone())
         .unwrap_or_else(|| Mailbox::plain(Address::trusted(CAPTURE_SENDER.to_owned())));
-    Outgoing {
+    Ok(Outgoing {
         id: email.id,
         company: email.company,
         attempt: email.attempts.max(1),
@@ -76,7 +84,28 @@ pub fn outgoing(company: &Company, email: Email, content: Content) -> Outgoing {
         from,
         envelope: email.envelope,
         content,
+    })
+}
+
+/// Takes out the copies that were left out when the email was sent; before that, those that would be left out now.
+async fn leave_out_copies(gateway: &Gateway, email: &mut Email) -> Result<(), StoreError> {
+    let envelope = &mut email.envelope;
+    if envelope.cc.is_empty() && envelope.bcc.is_empty() {
+        return Ok(());
     }
+    if email.sent_at.is_none() {
+        let copies: Vec<Address> = envelope.cc.iter().chain(&envelope.bcc).cloned().collect();
+        let suppressed = gateway.suppressions.among(&*gateway.store, email.company, &copies).await?;
+        LeftOut::of(envelope, &suppressed).take_from(envelope);
+        return Ok(());
+    }
+    let events = gateway.store.events(email.company, email.id).await?.unwrap_or_default();
+    // What is sent is not tried again, so the last one is of the attempt that sent it.
+    let validated = events.iter().rev().find(|event| event.kind == EventKind::Validated);
+    if let Some(validated) = validated {
+        LeftOut::told_by(validated).take_from(envelope);
+    }
+    Ok(())
 }
 
 /// A page in the making.

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use model::{Address, Claim, CompanyId, EmailId, Envelope};
+use model::{Address, Claim, CompanyId, EmailId, Envelope, Event};
+use serde_json::Value;
 use store::{Store, StoreError};
 use tokio::time::Instant;
 
@@ -91,6 +92,60 @@ pub async fn of_claims(
         (!met.is_empty()).then(|| (claim.id(), met))
     };
     Ok(claims.iter().filter_map(of).collect())
+}
+
+/// The copies of an email that are not sent since the company does not write to those they are for. By their places in
+/// the email as it was accepted, so that its history can say which they were without naming anybody.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    places: Vec<String>,
+}
+
+impl LeftOut {
+    pub fn of(envelope: &Envelope, suppressed: &[Address]) -> Self {
+        let places = copies(envelope).filter(|(_, address)| names(suppressed, address));
+        Self { places: places.map(|(place, _)| place).collect() }
+    }
+
+    /// Adds it to the event of the validation, where there is something to tell.
+    pub fn tell(self, event: Event) -> Event {
+        if self.places.is_empty() {
+            return event;
+        }
+        event
+            .with("copiesLeftOut", self.places.len())
+            .with("leftOut", self.places)
+            .with("reason", "suppressed")
+    }
+
+    /// What such an event tells. An event of an earlier version has no places, only their number.
+    pub fn told_by(event: &Event) -> Self {
+        let places = event.metadata.get("leftOut").and_then(Value::as_array).into_iter().flatten();
+        Self { places: places.filter_map(Value::as_str).map(str::to_owned).collect() }
+    }
+
+    pub fn take_from(&self, envelope: &mut Envelope) {
+        let kept = |list| {
+            let mut place = 0;
+            move |_: &Address| {
+                place += 1;
+                !self.places.contains(&place_of(list, place - 1))
+            }
+        };
+        envelope.cc.retain(kept("cc"));
+        envelope.bcc.retain(kept("bcc"));
+    }
+}
+
+fn copies(envelope: &Envelope) -> impl Iterator<Item = (String, &Address)> {
+    let cc = envelope.cc.iter().enumerate().map(|(index, address)| (place_of("cc", index), address));
+    let bcc = envelope.bcc.iter().enumerate().map(|(index, address)| (place_of("bcc", index), address));
+    cc.chain(bcc)
+}
+
+/// As the API names it: `cc[0]`.
+fn place_of(list: &str, index: usize) -> String {
+    format!("{list}[{index}]")
 }
 
 /// Everybody an email goes to.

@@ -135,7 +135,7 @@ pub async fn content(
         Format::Json => Ok(answer::value(StatusCode::OK, &email_json::content(&email, &content))),
         Format::Eml => {
             let request_id = email.request_id.clone();
-            let outgoing = lookup::outgoing(client.company(), email, content);
+            let outgoing = lookup::outgoing(&state.desk.gateway, client.company(), email, content).await?;
             let eml = message::render(&outgoing).map_err(|error| {
                 tracing::error!(
                     outboxId = %id, requestId = request_id, companyId = %client.id(), %error,

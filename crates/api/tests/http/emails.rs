@@ -283,3 +283,27 @@ async fn the_default_sender_is_that_of_the_acceptance() {
     let copy: EmailId = copy.json()["outboxId"].as_str().expect("an id").parse().expect("an id");
     assert!(eml_of(&world, copy).await.contains("news@elsewhere.example"));
 }
+
+/// The .eml is what was sent, and before that what would be sent.
+#[tokio::test]
+async fn a_copy_that_was_left_out_is_not_shown_as_sent() {
+    let world = world().await;
+    let changes = json!({ "cc": ["bob@example.com", "carol@example.com"] });
+    let id = world.sent_with(&world.live, changes.clone()).await;
+    let whole = eml_of(&world, id).await;
+    assert!(whole.contains("bob@example.com") && whole.contains("carol@example.com"), "{whole}");
+    let suppressed = json!({ "email": "bob@example.com", "reason": "asked to" });
+    let listed = world.post("/v1/suppressions").key(&world.admin).json(&suppressed).await;
+    assert!(listed.status < 300, "{}", listed.text());
+    assert!(!eml_of(&world, id).await.contains("bob@example.com"), "it would be left out now");
+    assert_eq!(gateway::worker::run_once(&world.gateway).await, Ok(1));
+    let lift = world.call(Method::DELETE, "/v1/suppressions/bob@example.com").key(&world.admin).send().await;
+    assert!(lift.status < 300, "{}", lift.text());
+    let sent = eml_of(&world, id).await;
+    assert!(!sent.contains("bob@example.com") && sent.contains("carol@example.com"), "{sent}");
+
+    let second = world.sent_with(&world.live, changes).await;
+    assert_eq!(gateway::worker::run_once(&world.gateway).await, Ok(1));
+    world.post("/v1/suppressions").key(&world.admin).json(&suppressed).await;
+    assert!(eml_of(&world, second).await.contains("bob@example.com"), "it got its copy");
+}

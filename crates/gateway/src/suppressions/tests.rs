@@ -59,6 +59,7 @@ async fn copies_to_the_suppressed_are_left_out() {
     let events = stage.gateway.store.events(stage.company.id, id).await.expect("read").expect("there");
     let validated = events.iter().find(|event| event.kind == EventKind::Validated).expect("validated");
     assert_eq!(validated.metadata["copiesLeftOut"], 2);
+    assert_eq!(validated.metadata["leftOut"], serde_json::json!(["cc[0]", "bcc[0]"]), "places, not people");
 }
 
 #[tokio::test]
