@@ -376,6 +376,7 @@ fn provider_hangs() -> SendError {
         detail: "the provider did not answer in time".into(),
         taken: Taken::Unknown,
         trouble: Some(Trouble::Outage),
+        refused: None,
     }
 }
 

@@ -171,6 +171,7 @@ fn failure_of(error: SendError) -> Failure {
         message: error.detail.chars().take(MESSAGE_LENGTH_MAX).collect(),
         original_code: error.original_code,
         retry_after: error.retry_after,
+        refused: error.refused.map(Box::new),
     }
 }
 
@@ -366,7 +367,14 @@ impl Case<'_> {
 }
 
 fn failure(code: ErrorCode, category: Category, message: &str) -> Failure {
-    Failure { code, category, message: message.to_owned(), original_code: None, retry_after: None }
+    Failure {
+        code,
+        category,
+        message: message.to_owned(),
+        original_code: None,
+        retry_after: None,
+        refused: None,
+    }
 }
 
 /// The failure under the code that says what matters: nobody knows whether it was sent, and nothing more is tried.

@@ -160,6 +160,7 @@ fn misconfigured(code: ErrorCode, message: &str) -> Failure {
         message: message.to_owned(),
         original_code: None,
         retry_after: None,
+        refused: None,
     }
 }
 

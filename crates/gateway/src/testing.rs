@@ -73,6 +73,7 @@ pub fn refused(category: Category, taken: Taken) -> Answer {
         detail: "not now".into(),
         taken,
         trouble: None,
+        refused: None,
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::address::Address;
 use crate::clock::Timestamp;
 use crate::company::KeyMode;
 use crate::email::{Content, Entity, Envelope, Recipient, Wishes};
@@ -87,6 +88,9 @@ pub struct Failure {
     /// The provider's own code.
     pub original_code: Option<String>,
     pub retry_after: Option<Duration>,
+    /// Whom the provider refused, where it refused one of the recipients and not the email. Few failures have it, so it
+    /// takes no room in the others.
+    pub refused: Option<Box<Address>>,
 }
 
 /// How an attempt ended, as the store is to record it.

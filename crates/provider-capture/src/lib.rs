@@ -69,6 +69,7 @@ impl Provider for CaptureProvider {
                 taken: Taken::No,
                 // An address plays its part for itself, not for the whole mailbox.
                 trouble: None,
+                refused: None,
             }),
             None => Ok(Receipt { message_id: Some(format!("capture-{}", email.id)) }),
         }

@@ -185,7 +185,7 @@ impl Mishap {
         };
         let (code, category, taken, trouble) = self.judged();
         let detail = detail(&self.words().replace(key.expose(), "***"));
-        SendError { code, category, original_code, retry_after, detail, taken, trouble }
+        SendError { code, category, original_code, retry_after, detail, taken, trouble, refused: None }
     }
 
     fn judged(&self) -> (ErrorCode, Category, Taken, Option<Trouble>) {

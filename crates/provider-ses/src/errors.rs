@@ -74,7 +74,16 @@ impl Mishap {
             Some(advice) => format!("{advice} ({})", self.words()),
             None => self.words(),
         };
-        SendError { code, category, original_code, retry_after, detail: detail(&words), taken, trouble }
+        SendError {
+            code,
+            category,
+            original_code,
+            retry_after,
+            detail: detail(&words),
+            taken,
+            trouble,
+            refused: None,
+        }
     }
 
     fn judged(&self) -> (ErrorCode, Category, Taken, Option<Trouble>) {

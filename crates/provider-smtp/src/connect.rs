@@ -151,7 +151,7 @@ fn accepted(reply: Response) -> Result<Response, Mishap> {
         return Ok(reply);
     }
     let text = reply.message().collect::<Vec<_>>().join(" ");
-    Err(Mishap::Reply { code: reply.code().into(), text })
+    Err(Mishap::Reply { code: reply.code().into(), text, recipient: None })
 }
 
 fn roots(config: &SmtpConfig) -> Result<RootCertStore, UnusableConfig> {

@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use message::RenderError;
-use model::{Category, ErrorCode};
+use model::{Address, Category, ErrorCode};
 use provider::{SendError, Taken, Trouble, detail};
 
 /// What went wrong.
@@ -14,6 +14,8 @@ pub enum Mishap {
     Reply {
         code: u16,
         text: String,
+        /// Whom it refused, if it was a recipient.
+        recipient: Option<Address>,
     },
     /// It did not answer in time.
     TimedOut,
@@ -62,8 +64,9 @@ impl Mishap {
     /// Says which recipient it was about, since the server need not.
     pub fn with_recipient(self, recipient: &str) -> Self {
         match self {
-            Self::Reply { code, text } => {
-                Self::Reply { code, text: format!("{text} (recipient {recipient})") }
+            Self::Reply { code, text, .. } => {
+                let text = format!("{text} (recipient {recipient})");
+                Self::Reply { code, text, recipient: Some(Address::trusted(recipient.to_owned())) }
             }
             other => other,
         }
@@ -77,7 +80,7 @@ impl Mishap {
             _ => Taken::No,
         };
         let original_code = match &self {
-            Self::Reply { code, text } => Some(original_code(*code, text)),
+            Self::Reply { code, text, .. } => Some(original_code(*code, text)),
             _ => None,
         };
         let detail = detail(&format!("{}: {}", stage.words(), self.words()));
@@ -86,12 +89,13 @@ impl Mishap {
             Self::TimedOut | Self::Network(_) | Self::Reply { code: 421, .. } => Some(Trouble::Outage),
             _ => None,
         };
-        SendError { code, category, original_code, retry_after: None, detail, taken, trouble }
+        let refused = if let Self::Reply { recipient, .. } = self { recipient } else { None };
+        SendError { code, category, original_code, retry_after: None, detail, taken, trouble, refused }
     }
 
     fn words(&self) -> String {
         match self {
-            Self::Reply { code, text } => format!("{code} {text}"),
+            Self::Reply { code, text, .. } => format!("{code} {text}"),
             Self::TimedOut => "no answer in time".into(),
             Self::Network(text) => text.clone(),
             Self::TlsNotOffered => {
@@ -112,7 +116,7 @@ impl From<lettre::transport::smtp::Error> for Mishap {
         match error.status() {
             Some(code) => {
                 let text = error.source().map(ToString::to_string).unwrap_or_default();
-                Self::Reply { code: code.into(), text }
+                Self::Reply { code: code.into(), text, recipient: None }
             }
             None if error.is_timeout() => Self::TimedOut,
             None => Self::Network(error.to_string()),
@@ -194,7 +198,7 @@ mod tests {
     use super::*;
 
     fn reply(code: u16, text: &str) -> Mishap {
-        Mishap::Reply { code, text: text.into() }
+        Mishap::Reply { code, text: text.into(), recipient: None }
     }
 
     #[test]

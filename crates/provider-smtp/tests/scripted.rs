@@ -288,6 +288,27 @@ async fn a_refused_transaction_is_reset() {
     assert!(!heard[..3].iter().any(|line| line.starts_with("DATA")), "{heard:?}");
 }
 
+/// The failure is that copy's, not the recipient's.
+#[tokio::test]
+async fn a_refused_copy_is_named() {
+    let (config, listener) = provider_and_listener("tls=none").await;
+    let smtp = provider(config);
+    let server = async {
+        let mut peer = Peer::accept(&listener).await;
+        peer.greet("").await;
+        peer.answer("MAIL", "250 ok\r\n").await;
+        peer.answer("RCPT", "250 ok\r\n").await;
+        peer.answer("RCPT", "550 5.1.1 no such user\r\n").await;
+    };
+    let client = async {
+        let mut email = outgoing();
+        email.envelope.cc = vec![testkit::an_address("bob@example.com")];
+        smtp.send(&email).await.expect_err("refused").refused
+    };
+    let (refused, ()) = tokio::join!(client, server);
+    assert_eq!(refused, Some(testkit::an_address("bob@example.com")));
+}
+
 #[tokio::test]
 async fn an_idle_connection_is_closed_in_time() {
     let (config, listener) = provider_and_listener("tls=none").await;

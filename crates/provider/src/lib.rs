@@ -102,4 +102,6 @@ pub struct SendError {
     pub taken: Taken,
     /// `None` when the error is about this email alone.
     pub trouble: Option<Trouble>,
+    /// Whom it refused, where it refused one of the recipients and not the email.
+    pub refused: Option<Address>,
 }

@@ -96,6 +96,7 @@ mod tests {
             message: String::new(),
             original_code: None,
             retry_after: None,
+            refused: None,
         };
         let retry = Verdict::Retry { due_at: LATER, failure: failure.clone(), outcome_unknown: false };
         let cases = [

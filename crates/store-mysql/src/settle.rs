@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Address, EmailId, Event, Failure, Guard, Status, Timestamp, Verdict};
+use model::{EmailId, Event, Failure, Guard, Status, Timestamp, Verdict};
 use sqlx::mysql::MySqlRow;
 use sqlx::{MySql, MySqlConnection, QueryBuilder};
 use store::change::{Change, Standing, late_result};
-use store::consequence::counts_against_address;
+use store::consequence::{counts_against_address, failed_address};
 use store::group::{Group, GroupSize};
 use store::record::Record;
 use store::suspects::{AT_WORK, HANDED_OUT};
@@ -168,7 +168,7 @@ struct Changes {
     /// What is counted of the events.
     notes: Notes,
     /// Given up for a reason that says something of the address: the code and when.
-    given_up: BTreeMap<EmailId, (String, Timestamp)>,
+    given_up: BTreeMap<EmailId, (Failure, Timestamp)>,
 }
 
 pub async fn settle(
@@ -314,7 +314,7 @@ impl Changes {
         if let Verdict::Fail { failure, .. } = &settlement.verdict
             && counts_against_address(failure)
         {
-            self.given_up.insert(id, (failure.code.as_str().to_owned(), settlement.now));
+            self.given_up.insert(id, (failure.clone(), settlement.now));
         }
     }
 
@@ -355,10 +355,10 @@ impl Changes {
     }
 }
 
-/// What was given up counts against its address, unless it is an alert of ours.
+/// What was given up counts against whom it failed for.
 async fn count_failed(
     connection: &mut MySqlConnection,
-    mut given_up: BTreeMap<EmailId, (String, Timestamp)>,
+    mut given_up: BTreeMap<EmailId, (Failure, Timestamp)>,
 ) -> Result<(), Fault> {
     if given_up.is_empty() {
         return Ok(());
@@ -372,9 +372,10 @@ async fn count_failed(
     let rows = sql.build().fetch_all(&mut *connection).await?;
     let records: Vec<Record> = rows.iter().map(row::record).collect::<Result<_, _>>()?;
     let mut failed = Vec::with_capacity(records.len());
-    for record in records.iter().filter(|record| !record.detail.wishes.is_alert) {
-        if let Some((code, now)) = given_up.remove(&record.id) {
-            failed.push(Failed { record, address: Address::trusted(record.to_email.clone()), code, now });
+    for record in &records {
+        let Some((failure, now)) = given_up.remove(&record.id) else { continue };
+        if let Some(address) = failed_address(&failure, record) {
+            failed.push(Failed { record, address, code: failure.code.as_str().to_owned(), now });
         }
     }
     failures::count(connection, &failed).await

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::attempt::LostLease;
-use model::{Address, EmailId, EventKind, Failure, Guard, Status, Timestamp, Verdict, WorkerId};
+use model::{EmailId, EventKind, Failure, Guard, Status, Timestamp, Verdict, WorkerId};
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use store::change::Change;
-use store::consequence::counts_against_address;
+use store::consequence::{counts_against_address, failed_address};
 use store::group::{Group, GroupSize};
 use store::record::Record;
 use store::suspects::{AT_WORK, HANDED_OUT};
@@ -270,27 +270,27 @@ fn counted_failure(settlement: &Settlement) -> Option<&Failure> {
     }
 }
 
-/// What was given up counts against its address, unless it is an alert of ours. Then come the counts of all.
+/// What was given up counts against whom it failed for. Then come the counts of all.
 async fn count_failed(
     connection: &mut PgConnection,
     settlements: &[Settlement],
     settled: &HashSet<usize>,
 ) -> Result<(), Fault> {
     let mut counts = Counts::default();
-    let mut given_up: BTreeMap<EmailId, (String, Timestamp)> = BTreeMap::new();
+    let mut given_up: BTreeMap<EmailId, (&Failure, Timestamp)> = BTreeMap::new();
     for &place in settled {
         let settlement = &settlements[place];
         counts.moved(Status::Processing, Change::of(settlement)?.to);
         if let Some(failure) = counted_failure(settlement) {
-            given_up.insert(settlement.guard.id, (failure.code.as_str().to_owned(), settlement.now));
+            given_up.insert(settlement.guard.id, (failure, settlement.now));
         }
     }
     let records = records(connection, given_up.keys()).await?;
     let mut failed = Vec::with_capacity(records.len());
-    for record in records.iter().filter(|record| !record.detail.wishes.is_alert) {
-        if let Some((code, now)) = given_up.remove(&record.id) {
-            let address = Address::trusted(record.to_email.clone());
-            failed.push(Failed { record, address, code, now });
+    for record in &records {
+        let Some((failure, now)) = given_up.remove(&record.id) else { continue };
+        if let Some(address) = failed_address(failure, record) {
+            failed.push(Failed { record, address, code: failure.code.as_str().to_owned(), now });
         }
     }
     failures::count(connection, &failed).await?;

@@ -1,10 +1,10 @@
 //! From the start of an attempt to its recorded end: every write here names status, fence and version.
 
 use model::attempt::LostLease;
-use model::{Address, EmailId, EventKind, Guard, Status, Timestamp, WorkerId};
+use model::{EmailId, EventKind, Failure, Guard, Status, Timestamp, WorkerId};
 use rusqlite::{Connection, OptionalExtension};
 use store::change::{Change, Standing, late_result};
-use store::consequence::counts_against_address;
+use store::consequence::{counts_against_address, failed_address};
 use store::suspects::{AT_WORK, HANDED_OUT};
 use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
 
@@ -75,7 +75,7 @@ pub fn settle(work: &mut Work<'_>, settlement: &Settlement) -> Result<Settled, S
     if let (Status::Failed, Some(failure)) = (change.to, change.failure)
         && counts_against_address(failure)
     {
-        count_failure(work.connection, seq, failure.code.as_str(), settlement.now)?;
+        count_failure(work.connection, seq, failure, settlement.now)?;
     }
     Ok(Settled::Done(change.to))
 }
@@ -102,14 +102,17 @@ fn is_repeated(
     Ok(standing.holds(settlement, change))
 }
 
-/// An email that is given up counts against its address, unless it is an alert of ours.
-fn count_failure(connection: &Connection, seq: i64, code: &str, now: Timestamp) -> Result<(), StoreError> {
+fn count_failure(
+    connection: &Connection,
+    seq: i64,
+    failure: &Failure,
+    now: Timestamp,
+) -> Result<(), StoreError> {
     let record = row::at(connection, seq)?;
-    if record.detail.wishes.is_alert {
-        return Ok(());
+    match failed_address(failure, &record) {
+        Some(address) => alerts::count_failure(connection, &record, &address, failure.code.as_str(), now),
+        None => Ok(()),
     }
-    let address = Address::trusted(record.to_email.clone());
-    alerts::count_failure(connection, &record, &address, code, now)
 }
 
 /// Changes the row if it is still as the worker knew it; `None` when it is not. The common end, a success, has a

@@ -232,6 +232,21 @@ pub fn counts_against_address(failure: &Failure) -> bool {
     !matches!(failure.category, Category::Validation | Category::Configuration)
 }
 
+/// For whom an email that was given up so counts as a failure: the recipient that was refused, or the only one there is.
+/// Nobody where it may have been any of several, and for alerts of ours.
+pub fn failed_address(failure: &Failure, record: &Record) -> Option<Address> {
+    if record.detail.wishes.is_alert || !counts_against_address(failure) {
+        return None;
+    }
+    let everybody = recipients(record);
+    let is_refused =
+        |address: &&Address| failure.refused.as_ref().is_some_and(|refused| refused.same_mailbox(address));
+    match everybody.as_slice() {
+        [only] => Some(only.clone()),
+        several => several.iter().find(is_refused).cloned(),
+    }
+}
+
 /// What makes an alert one of its kind: company, kind, mode, subject and this.
 pub fn alert_window(alert: &Alert) -> i64 {
     window_of(alert.created_at)

@@ -197,6 +197,7 @@ pub fn a_failure(code: &str) -> Failure {
         message: format!("it went wrong: {code}"),
         original_code: Some("421".into()),
         retry_after: None,
+        refused: None,
     }
 }
 

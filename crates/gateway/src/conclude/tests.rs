@@ -42,6 +42,7 @@ fn error(category: Category, taken: Taken) -> Ending {
         detail: "come back later".into(),
         taken,
         trouble: None,
+        refused: None,
     })
 }
 
@@ -291,4 +292,13 @@ fn jitter_stays_within_its_bounds() {
         assert!(delay(attempt(3), asks_to_wait(30)) >= 30_000, "dice {dice}");
         assert!(delay(attempt(3), unknown(Category::Timeout)) >= 30_000, "dice {dice}");
     }
+}
+
+/// The store counts the failure for them, not for the email's recipient.
+#[test]
+fn whom_the_provider_refused_is_told() {
+    let Ending::NotSent(error) = refused(Category::Permanent) else { unreachable!() };
+    let copy = testkit::an_address("bob@example.com");
+    let error = SendError { refused: Some(copy.clone()), ..error };
+    assert_eq!(failure_of(error).refused.as_deref(), Some(&copy));
 }

@@ -47,6 +47,7 @@ impl Script {
                 detail: "not now".into(),
                 taken: Taken::No,
                 trouble: Some(trouble),
+                refused: None,
             }),
         }
     }
@@ -219,6 +220,7 @@ impl Provider for Asked {
             detail: "Daily message quota exceeded".into(),
             taken: Taken::No,
             trouble: Some(Trouble::QuotaUsedUp),
+            refused: None,
         };
         self.sends.send(email).await.and(Err(error))
     }

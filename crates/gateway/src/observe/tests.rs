@@ -69,6 +69,7 @@ fn a_hostile_provider() -> FakeProvider {
             detail: format!("text {call} of a provider"),
             taken: Taken::No,
             trouble: None,
+            refused: None,
         };
         std::future::ready(Err(error)).boxed()
     })

@@ -59,6 +59,7 @@ pub(crate) fn refusal(code: ErrorCode, message: impl Into<String>) -> Failure {
         message: message.into(),
         original_code: None,
         retry_after: None,
+        refused: None,
     }
 }
 

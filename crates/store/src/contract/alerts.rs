@@ -177,6 +177,29 @@ pub async fn our_own_refusals_do_not_count(store: &dyn Store) {
     assert!(pending(store).await.is_empty());
 }
 
+/// A failure counts for whom the provider refused, a copy too, and where it did not say, for nobody of several.
+pub async fn a_failure_counts_for_whom_was_refused(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    for (round, refused) in [None, Some("BOB@example.com")].into_iter().enumerate() {
+        for number in 0..3 {
+            let now = at_secs(round as u64 * 10 + number);
+            let mut email = to(company, "ana@example.com", now);
+            email.envelope.cc = vec![an_address("carol@example.com")];
+            email.envelope.bcc = vec![an_address("bob@example.com")];
+            stored(store, email).await;
+            let refused = refused.map(|address| Box::new(an_address(address)));
+            let failure = Failure { refused, ..a_failure("SMTP_REJECTED_550") };
+            attempted(store, Verdict::Fail { failure, outcome_unknown: false }, now).await;
+        }
+        let problems = store.problems(company, None, 10).await.expect("read").items;
+        let found: Vec<&str> = problems.iter().map(|found| found.address.expose()).collect();
+        let expected: &[&str] = if refused.is_some() { &["bob@example.com"] } else { &[] };
+        assert_eq!(found, expected, "{refused:?}");
+    }
+    let subjects: Vec<String> = pending(store).await.into_iter().map(|alert| alert.subject).collect();
+    assert_eq!(subjects, ["bob@example.com"]);
+}
+
 /// What was more than seven days ago does not count.
 pub async fn old_failures_do_not_count(store: &dyn Store) {
     let company = a_company(store, "acme").await;

@@ -111,6 +111,7 @@ pub async fn failed_is_recorded(store: &dyn Store) {
         message: "no such user".into(),
         original_code: Some("550 5.1.1".into()),
         retry_after: None,
+        refused: None,
     };
     attempted(store, Verdict::Fail { failure, outcome_unknown: false }, at_secs(2)).await;
     let email = read(store, company, id).await;
