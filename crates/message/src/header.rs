@@ -33,7 +33,8 @@ const STRUCTURAL: &[&str] = &[
     "subject",
     "to",
 ];
-const STRUCTURAL_PREFIXES: &[&str] = &["arc-", "content-", "dkim-", "resent-", "x-posthaste-"];
+/// Among them those by which SES is told what to do with a message: that is the operator's to say.
+const STRUCTURAL_PREFIXES: &[&str] = &["arc-", "content-", "dkim-", "resent-", "x-posthaste-", "x-ses-"];
 
 /// Why a header cannot be added. Never tells the value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -144,6 +145,7 @@ mod tests {
             ("Content-Type", "text/plain", structural("Content-Type")),
             ("DKIM-Signature", "v=1", structural("DKIM-Signature")),
             ("Return-Path", "<>", structural("Return-Path")),
+            ("X-SES-Configuration-Set", "other", structural("X-SES-Configuration-Set")),
             ("Resent-Bcc", "a@b.com", structural("Resent-Bcc")),
             ("Resent-From", "a@b.com", structural("Resent-From")),
             ("Resent-Sender", "a@b.com", structural("Resent-Sender")),

@@ -1,6 +1,6 @@
 //! An .eml that was handed in, made ready to go out. It is the company's own: our id goes on top, what only we may
-//! know (Bcc) and what belongs to an earlier delivery (Return-Path) comes out, line ends become CRLF, and not one other
-//! byte changes: Received and DKIM-Signature stay.
+//! know (Bcc), what belongs to an earlier delivery (Return-Path) and what would tell SES what to do (X-SES-…) comes out, line
+//! ends become CRLF, and not one other byte changes: Received and DKIM-Signature stay.
 
 use model::EmailId;
 
@@ -10,6 +10,9 @@ use crate::lines::{lines, normalised};
 /// Never sent: who else got it, an id that would send a report to another email (an .eml that was ours before), and where
 /// the bounces of an earlier delivery went, which the last server writes and SES would send ours to.
 const REMOVED: &[&[u8]] = &[b"bcc", b"resent-bcc", b"return-path", b"x-posthaste-id"];
+/// By such headers SES takes orders: which configuration set reports go through, in whose name a message is sent. They are
+/// the operator's.
+const REMOVED_PREFIX: &[u8] = b"x-ses-";
 
 pub fn render(id: EmailId, eml: &[u8]) -> Vec<u8> {
     let eml = normalised(eml);
@@ -39,7 +42,7 @@ fn is_removed(line: &[u8]) -> bool {
     };
     let name: Vec<u8> =
         line[..colon].iter().filter(|byte| !byte.is_ascii_whitespace()).map(u8::to_ascii_lowercase).collect();
-    REMOVED.contains(&name.as_slice())
+    REMOVED.contains(&name.as_slice()) || name.starts_with(REMOVED_PREFIX)
 }
 
 #[cfg(test)]
@@ -62,6 +65,7 @@ mod tests {
             ("bcc with blanks", "B cc: x\r\nTo: a\r\n\r\n", "To: a\r\n\r\n"),
             ("resent", "Resent-Bcc: x\r\nTo: a\r\n\r\n", "To: a\r\n\r\n"),
             ("a return path", "Return-Path: <x@y.com>\r\nTo: a\r\n\r\n", "To: a\r\n\r\n"),
+            ("orders to SES", "X-SES-Source-ARN: arn:x\r\n y\r\nTo: a\r\n\r\n", "To: a\r\n\r\n"),
             (
                 "traces and signatures",
                 "Received: from x\r\n\tby y\r\nDKIM-Signature: v=1\r\nTo: a\r\n\r\n",

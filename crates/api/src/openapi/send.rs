@@ -77,8 +77,8 @@ pub fn raw() -> Operation {
         "Hand in an .eml",
         "The message is taken as it is and checked behind: its status is ACCEPTED, then ENQUEUED or INVALID. From, To \
          and Subject are read from its headers; the first address in To is the recipient, further ones count as copies. \
-         Sender, Resent-From and Resent-Sender must be senders of the company as From must. Bcc and Return-Path are \
-         taken out; all else, such as Received and DKIM-Signature, is sent as it is.",
+         Sender, Resent-From and Resent-Sender must be senders of the company as From must. Bcc, Return-Path and \
+         X-SES-… are taken out; all else, such as Received and DKIM-Signature, is sent as it is.",
     )
     .parameter(idempotency_key())
     .parameter(query("priority", whole(1, PRIORITY_MAX), "1 goes first, 10 last; 5 unless given."))
