@@ -163,7 +163,8 @@ enum Forgot {
 }
 
 /// An email to the person is withdrawn if it waits and loses everything but its counts; one that only copied them, or
-/// sent answers to them, loses their address.
+/// sent answers to them, loses their address. It has another version then: an intake that read it before must not write the
+/// address back.
 async fn erase_from(lane: &mut Lane, person: &Person, id: EmailId) -> Result<Forgot, Fault> {
     let sql = "SELECT email_id FROM email_queue WHERE email_id = ? FOR UPDATE";
     sqlx::query(sql).bind(id.to_string()).fetch_optional(&mut lane.connection).await?;
@@ -200,7 +201,7 @@ async fn erase_from(lane: &mut Lane, person: &Person, id: EmailId) -> Result<For
     let query = sqlx::query(sql).bind(id.to_string()).bind(person.address.expose());
     query.execute(&mut *connection).await?;
     let detail = erasure::without(&detail, &person.address, is_to).encode();
-    let sql = "UPDATE email_outbox SET detail = ? WHERE id = ?";
+    let sql = "UPDATE email_outbox SET detail = ?, version = version + 1 WHERE id = ?";
     sqlx::query(sql).bind(detail).bind(id.to_string()).execute(connection).await?;
     Ok(Forgot::Them)
 }

@@ -225,7 +225,7 @@ async fn lock(connection: &mut PgConnection, ids: &[Uuid], address: &Address) ->
 }
 
 /// An email to the person loses everything but its counts; one that only copied them, or sent answers to them, loses
-/// their address.
+/// their address. It has another version then: an intake that read it before must not write the address back.
 async fn erase_email(connection: &mut PgConnection, email: &Found, address: &Address) -> Result<(), Fault> {
     let detail = erasure::without(&email.detail, address, email.is_to);
     let id = email.id.uuid();
@@ -241,7 +241,7 @@ async fn erase_email(connection: &mut PgConnection, email: &Found, address: &Add
         .execute(&mut *connection)
         .await?;
     } else {
-        sqlx::query("UPDATE email_outbox SET detail = $2 WHERE id = $1")
+        sqlx::query("UPDATE email_outbox SET detail = $2, version = version + 1 WHERE id = $1")
             .bind(id)
             .bind(detail.encode())
             .execute(&mut *connection)

@@ -164,7 +164,7 @@ fn read(connection: &Connection, person: &Person, seq: i64) -> Result<Option<Fou
 }
 
 /// An email to the person loses everything but its counts; one that only copied them, or sent answers to them, loses
-/// their address.
+/// their address. It has another version then: an intake that read it before must not write the address back.
 fn erase_email(
     connection: &Connection,
     seq: i64,
@@ -195,7 +195,10 @@ fn erase_email(
         )
         .map_err(from_sqlite)?;
     connection
-        .execute("UPDATE email_outbox SET detail = ?2 WHERE seq = ?1", (seq, detail.encode()))
+        .execute(
+            "UPDATE email_outbox SET detail = ?2, version = version + 1 WHERE seq = ?1",
+            (seq, detail.encode()),
+        )
         .map_err(from_sqlite)?;
     Ok(())
 }

@@ -13,7 +13,7 @@ use super::stage::{
     read, recipient_of_id, retry_at, sent, settle, stored,
 };
 use crate::erasure::LOOKED_AT;
-use crate::{EmailFilter, Erased, Settled, Store};
+use crate::{EmailFilter, Erased, IntakeVerdict, Settled, Store};
 
 const PERSON: &str = "erase.me@example.com";
 const NAME: &str = "Ana Maria de Souza";
@@ -203,6 +203,27 @@ pub async fn a_step_looks_at_a_bounded_number(store: &dyn Store) {
     for id in copying {
         assert_eq!(read(store, company, id).await.envelope.cc, []);
     }
+}
+
+/// An .eml that somebody was just reading cannot bring the person back.
+pub async fn an_intake_that_began_before_is_refused(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let mut email = NewEmail { status: Status::Accepted, ..an_email(company) };
+    email.envelope.cc = vec![an_address(PERSON)];
+    let envelope = email.envelope.clone();
+    let id = stored(store, email).await;
+    let item = store.awaiting_intake(START, 1).await.expect("intake").remove(0);
+    let begun = store.begin_intake((id, item.version), START).await.expect("a begin").expect("it begins");
+    assert_eq!(erase(store, company, at_secs(1)).await.emails, 1);
+    let passed = IntakeVerdict::Passed { envelope };
+    let ended = store.settle_intake((id, begun.version), passed, vec![], at_secs(2)).await;
+    assert_eq!(ended, Ok(false));
+    let email = read(store, company, id).await;
+    assert_eq!(
+        (email.status, email.envelope.cc),
+        (Status::Accepted, vec![]),
+        "it is checked again as it is now"
+    );
 }
 
 /// However many are in flight, the others are forgotten in the same go.

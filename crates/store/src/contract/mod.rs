@@ -328,6 +328,7 @@ macro_rules! store_contract {
                 the_waiting_are_cancelled_first,
                 what_is_in_flight_is_pending,
                 what_is_in_flight_holds_up_nobody,
+                an_intake_that_began_before_is_refused,
                 copies_are_forgotten,
                 the_recipient_is_forgotten,
                 another_spelling_is_the_same_person,
