@@ -87,25 +87,32 @@ pub async fn outgoing(
     })
 }
 
-/// Takes out the copies that were left out when the email was sent; before that, those that would be left out now.
+/// Takes out the copies that were left out when the email was sent; before that, and where it is not known any more, those
+/// that would be left out now.
 async fn leave_out_copies(gateway: &Gateway, email: &mut Email) -> Result<(), StoreError> {
-    let envelope = &mut email.envelope;
-    if envelope.cc.is_empty() && envelope.bcc.is_empty() {
+    if email.envelope.cc.is_empty() && email.envelope.bcc.is_empty() {
         return Ok(());
     }
-    if email.sent_at.is_none() {
-        let copies: Vec<Address> = envelope.cc.iter().chain(&envelope.bcc).cloned().collect();
-        let suppressed = gateway.suppressions.among(&*gateway.store, email.company, &copies).await?;
-        LeftOut::of(envelope, &suppressed).take_from(envelope);
-        return Ok(());
+    let left_out = match told_left_out(gateway, email).await? {
+        Some(left_out) => left_out,
+        None => {
+            let copies: Vec<Address> = email.envelope.cc.iter().chain(&email.envelope.bcc).cloned().collect();
+            let suppressed = gateway.suppressions.among(&*gateway.store, email.company, &copies).await?;
+            LeftOut::of(&email.envelope, &suppressed)
+        }
+    };
+    left_out.take_from(&mut email.envelope);
+    Ok(())
+}
+
+/// What the history tells of them. One that was sent, reported as failed and replayed waits again.
+async fn told_left_out(gateway: &Gateway, email: &Email) -> Result<Option<LeftOut>, StoreError> {
+    if email.sent_at.is_none() || !email.status.is_final() {
+        return Ok(None);
     }
     let events = gateway.store.events(email.company, email.id).await?.unwrap_or_default();
-    // What is sent is not tried again, so the last one is of the attempt that sent it.
     let validated = events.iter().rev().find(|event| event.kind == EventKind::Validated);
-    if let Some(validated) = validated {
-        LeftOut::told_by(validated).take_from(envelope);
-    }
-    Ok(())
+    Ok(validated.and_then(|event| LeftOut::told_by(event, &email.envelope)))
 }
 
 /// A page in the making.

@@ -99,12 +99,14 @@ pub async fn of_claims(
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     places: Vec<String>,
+    /// How many copies there were: places mean nothing once somebody was erased from among them.
+    copies: usize,
 }
 
 impl LeftOut {
     pub fn of(envelope: &Envelope, suppressed: &[Address]) -> Self {
         let places = copies(envelope).filter(|(_, address)| names(suppressed, address));
-        Self { places: places.map(|(place, _)| place).collect() }
+        Self { places: places.map(|(place, _)| place).collect(), copies: copies(envelope).count() }
     }
 
     /// Adds it to the event of the validation, where there is something to tell.
@@ -115,13 +117,20 @@ impl LeftOut {
         event
             .with("copiesLeftOut", self.places.len())
             .with("leftOut", self.places)
+            .with("copies", self.copies)
             .with("reason", "suppressed")
     }
 
-    /// What such an event tells. An event of an earlier version has no places, only their number.
-    pub fn told_by(event: &Event) -> Self {
-        let places = event.metadata.get("leftOut").and_then(Value::as_array).into_iter().flatten();
-        Self { places: places.filter_map(Value::as_str).map(str::to_owned).collect() }
+    /// What such an event tells of the email; `None` when it does not fit the email any more, or is of an earlier version,
+    /// which told their number only.
+    pub fn told_by(event: &Event, envelope: &Envelope) -> Option<Self> {
+        if !event.metadata.contains_key("copiesLeftOut") {
+            return Some(Self::default());
+        }
+        let places = event.metadata.get("leftOut")?.as_array()?;
+        let copies = usize::try_from(event.metadata.get("copies")?.as_u64()?).ok()?;
+        let places = places.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        (copies == self::copies(envelope).count()).then_some(Self { places, copies })
     }
 
     pub fn take_from(&self, envelope: &mut Envelope) {

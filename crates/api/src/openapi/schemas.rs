@@ -193,7 +193,7 @@ fn email() -> Value {
         "status": status(),
         "mode": { "type": "string", "enum": ["live", "test"] },
         "requestId": text(),
-        "from": { "type": "string", "description": "Absent when the company's default is used." },
+        "from": { "type": "string", "description": "As it was given, or the company's default when it was accepted. Absent when there was none: mail that is captured then comes from no-reply@posthaste.test." },
         "to": text(),
         "cc": texts(),
         "bcc": texts(),

@@ -282,6 +282,14 @@ async fn the_default_sender_is_that_of_the_acceptance() {
     let copy = world.post(&format!("/v1/emails/{later}/resend")).key(&world.live).json(&json!({})).await;
     let copy: EmailId = copy.json()["outboxId"].as_str().expect("an id").parse().expect("an id");
     assert!(eml_of(&world, copy).await.contains("news@elsewhere.example"));
+    // Where the company may no longer send as it did, a copy is today's mail.
+    let withdrawn = world.call(Method::PATCH, &company).operator().json(&json!({ "senders": [] })).await;
+    assert_eq!(withdrawn.status, 200, "{}", withdrawn.text());
+    world.clock.advance(std::time::Duration::from_secs(60));
+    let copy = world.post(&format!("/v1/emails/{id}/resend")).key(&world.live).json(&json!({})).await;
+    assert_eq!(copy.status, 202, "{}", copy.text());
+    let copy: EmailId = copy.json()["outboxId"].as_str().expect("an id").parse().expect("an id");
+    assert!(eml_of(&world, copy).await.contains("news@elsewhere.example"));
 }
 
 /// The .eml is what was sent, and before that what would be sent.
@@ -301,6 +309,10 @@ async fn a_copy_that_was_left_out_is_not_shown_as_sent() {
     assert!(lift.status < 300, "{}", lift.text());
     let sent = eml_of(&world, id).await;
     assert!(!sent.contains("bob@example.com") && sent.contains("carol@example.com"), "{sent}");
+    let bob = testkit::an_address("bob@example.com");
+    let erased = world.gateway.store.erase(world.shop.id, &bob, None, world.gateway.clock.now(), 10).await;
+    assert_eq!(erased.expect("erased").emails, 1);
+    assert!(eml_of(&world, id).await.contains("carol@example.com"), "who stood behind the one that is gone");
 
     let second = world.sent_with(&world.live, changes).await;
     assert_eq!(gateway::worker::run_once(&world.gateway).await, Ok(1));

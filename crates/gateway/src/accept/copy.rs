@@ -5,7 +5,10 @@
 //! and written with the email itself, and nobody can hand one in over HTTP. So either email leads to the other.
 
 use model::email::Wishes;
-use model::{Address, Content, Email, EmailId, Envelope, KeyMode, NewEmail, Recipient, Status};
+use model::{
+    Address, CompanySettings, Content, Email, EmailId, Envelope, KeyMode, Mailbox, NewEmail, Recipient,
+    Status,
+};
 use store::StoreError;
 
 use super::draft::Fault;
@@ -129,13 +132,17 @@ fn copied(
         return Err(NotCopied::NotCopyable(original.status));
     }
     let (id, priority, external_id) = (original.id, original.priority, original.external_id.clone());
+    let was_live = original.mode == KeyMode::Live;
     let plan = match order {
         Order::Resend => plan_resend(caller, original),
         Order::Release { provider, to } => plan_release(gateway, caller, original, provider, to)?,
     };
-    let Plan { purpose, mode, envelope, recipient, entity, wishes } = plan;
+    let Plan { purpose, mode, mut envelope, recipient, entity, wishes } = plan;
     let content = content.ok_or(NotCopied::ContentGone)?;
     let (settings, company) = (&gateway.settings, &caller.company.settings);
+    if was_live && matches!(content, Content::Composed { .. }) {
+        forget_withdrawn_sender(&mut envelope, company);
+    }
     let ways = route::ways(settings, &gateway.providers, company, mode, &wishes, &envelope);
     let is_captured = ways == [CAPTURE];
     if purpose == Purpose::Release && is_captured {
@@ -169,6 +176,15 @@ fn copied(
         content,
         trace: None,
     })
+}
+
+/// A copy goes out as today's mail does: from today's default, where the company may no longer use the sender of the first.
+/// An .eml names its sender itself, and a test email may have named anybody.
+fn forget_withdrawn_sender(envelope: &mut Envelope, company: &CompanySettings) {
+    let is_withdrawn = |from: &Mailbox| !company.may_send_as(&from.address);
+    if company.from.is_some() && envelope.from.as_ref().is_some_and(is_withdrawn) {
+        envelope.from = None;
+    }
 }
 
 /// How the copy differs from the first.
