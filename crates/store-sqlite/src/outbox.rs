@@ -191,19 +191,30 @@ fn take_from_day(
 /// What the company handed in before anybody counted: those from the first email of the day on, in the order of
 /// acceptance, which the index alone tells.
 fn handed_in_since(connection: &Connection, company: &str, day: i64) -> Result<i64, StoreError> {
-    let first: Option<i64> = connection
-        .prepare_cached("SELECT seq FROM email_outbox WHERE id >= ?1 ORDER BY id LIMIT 1")
-        .and_then(|mut statement| {
-            statement.query_row([first_id_of(day).to_string()], |row| row.get(0)).optional()
-        })
-        .map_err(from_sqlite)?;
-    let Some(first) = first else { return Ok(0) };
+    let Some(first) = first_accepted(connection, day).map_err(from_sqlite)? else { return Ok(0) };
     let sql =
         "SELECT count(*) FROM email_outbox INDEXED BY outbox_by_company WHERE company_id = ?1 AND seq >= ?2";
     connection
         .prepare_cached(sql)
         .and_then(|mut statement| statement.query_row((company, first), |row| row.get(0)))
         .map_err(from_sqlite)
+}
+
+/// The first email of the day in the order of acceptance, of whatever company. It need not be the one with the first id: those
+/// of one millisecond are in any order, and of two requests the later may be stored first, though never by so much.
+fn first_accepted(connection: &Connection, day: i64) -> rusqlite::Result<Option<i64>> {
+    const OUT_OF_ORDER_MS: i64 = 60_000;
+    let from = first_id_of(day).to_string();
+    let begin: Option<i64> = connection
+        .prepare_cached("SELECT created_at FROM email_outbox WHERE id >= ?1 ORDER BY id LIMIT 1")?
+        .query_row([&from], |row| row.get(0))
+        .optional()?;
+    let Some(begin) = begin else { return Ok(None) };
+    let until = Timestamp::from_millis(begin.saturating_add(OUT_OF_ORDER_MS));
+    let until = EmailId::from_parts(until, [0; 10]).to_string();
+    connection
+        .prepare_cached("SELECT min(seq) FROM email_outbox WHERE id >= ?1 AND id < ?2")?
+        .query_row([&from, &until], |row| row.get(0))
 }
 
 fn insert_email(work: &mut Work<'_>, email: &NewEmail, block: &[u8]) -> Result<(), StoreError> {
