@@ -17,6 +17,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0007_statistics.sql"),
     include_str!("../migrations/0008_narrower.sql"),
     include_str!("../migrations/0009_series.sql"),
+    include_str!("../migrations/0010_packing.sql"),
 ];
 
 /// "Post" in ASCII, twice: the lock that migrating processes stand in line for.

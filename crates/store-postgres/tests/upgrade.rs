@@ -18,7 +18,7 @@ use store_postgres::PostgresStore;
 use support::{Database, run};
 use testkit::START;
 
-const MIGRATIONS: [&str; 9] = [
+const MIGRATIONS: [&str; 10] = [
     include_str!("../migrations/0001_init.sql"),
     include_str!("../migrations/0002_routes.sql"),
     include_str!("../migrations/0003_feedback.sql"),
@@ -28,6 +28,7 @@ const MIGRATIONS: [&str; 9] = [
     include_str!("../migrations/0007_statistics.sql"),
     include_str!("../migrations/0008_narrower.sql"),
     include_str!("../migrations/0009_series.sql"),
+    include_str!("../migrations/0010_packing.sql"),
 ];
 
 /// Takes away what the later migrations brought, the last first.
