@@ -176,7 +176,8 @@ impl Rows {
 async fn kill_on_the_way(database: &Database) {
     let mut other = database.connect().await;
     run(&mut other, "BEGIN").await;
-    run(&mut other, "LOCK TABLE email_outbox, companies, events IN SHARE UPDATE EXCLUSIVE MODE").await;
+    run(&mut other, "LOCK TABLE email_outbox, companies, events, contents IN SHARE UPDATE EXCLUSIVE MODE")
+        .await;
     let config = database.config();
     let opening = tokio::spawn(async move { PostgresStore::open(&config).await });
     let mut admin = database.admin().await;
