@@ -115,7 +115,7 @@ async fn try_once(
 ) -> Finished {
     let started = Instant::now();
     if is_suspect(&claim)
-        && let Some(finished) = hold_up(bench, flight).await
+        && let Some(finished) = count_start(bench, flight).await
     {
         return finished;
     }
@@ -164,7 +164,7 @@ async fn try_once(
 
 /// The start of a suspect is counted before its work begins, and not before: it may be the death of this process, and
 /// nobody else's fault. What became of it if it cannot begin.
-async fn hold_up(bench: &Bench, flight: &Flight) -> Option<Finished> {
+async fn count_start(bench: &Bench, flight: &Flight) -> Option<Finished> {
     match bench.gateway.store.begin_suspect(flight.guard()).await {
         Ok(true) => None,
         Ok(false) => Some(lost(flight)),

@@ -22,8 +22,8 @@ pub trait Outbox: Send + Sync {
     /// Leases due emails to a worker: fair between companies by weight, by priority within a company, within
     /// the companies' concurrency and rate limits, and none of a company that is switched off. Moves them to
     /// PROCESSING, counts the attempt and, but for suspects, the start, hands out the next fence and records
-    /// RECEIVED. What has outlived its time is moved to EXPIRED instead. The cost does not grow with what is waiting. What a caller that goes away
-    /// meanwhile does not take is put back as if it had never been claimed.
+    /// RECEIVED. What has outlived its time is moved to EXPIRED instead. The cost does not grow with what is
+    /// waiting. What a caller that goes away meanwhile does not take is put back as if it had never been claimed.
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, StoreError>;
 
     /// Counts the start of a suspect (`SUSPECT_STARTS`), which its claim does not: nothing of its work may be done before
