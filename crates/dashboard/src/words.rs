@@ -142,6 +142,7 @@ pub fn event_mood(kind: EventKind) -> &'static str {
 /// What of an event's metadata matters, as sentences; then what else there is, by name.
 pub fn metadata(metadata: &Map<String, Value>) -> (Vec<String>, Vec<(String, String)>) {
     let mut rest = metadata.clone();
+    let refused = rest.remove("copiesRefused").unwrap_or_default();
     let mut take = |name: &str| rest.remove(name).map(|value| plain(&value)).filter(|text| !text.is_empty());
     let mut told = Vec::new();
     told.extend(take("attempt").map(|attempt| format!("Attempt {attempt}.")));
@@ -163,11 +164,17 @@ pub fn metadata(metadata: &Map<String, Value>) -> (Vec<String>, Vec<(String, Str
     }
     let took = take("durationMs").and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
     told.extend(took.map(|took| format!("The answer came after {}.", duration(took))));
+    told.extend(refused.as_array().into_iter().flatten().map(refused_copy));
     // Said by the event itself, and by the code.
     take("willRetry");
     take("errorCategory");
     let rest = rest.iter().map(|(name, value)| (name.clone(), plain(value))).collect();
     (told, rest)
+}
+
+fn refused_copy(copy: &Value) -> String {
+    let word = |name: &str| copy[name].as_str().unwrap_or("?").trim_end_matches('.');
+    format!("No copy to {}: {}, {}.", word("recipient"), word("errorCode"), word("errorMessage"))
 }
 
 fn plain(value: &Value) -> String {
@@ -263,6 +270,11 @@ mod tests {
         let (told, rest) =
             metadata(json!({ "reason": "shutdown", "x": [1] }).as_object().expect("an object"));
         assert_eq!((told, rest), (vec!["shutdown.".to_owned()], vec![("x".to_owned(), "[1]".to_owned())]));
+        let copy = json!({ "recipient": "b***@e***.com", "errorCode": "SMTP_REJECTED_550", "errorMessage": "no such user." });
+        let (told, rest) =
+            metadata(json!({ "attempt": 1, "copiesRefused": [copy] }).as_object().expect("an object"));
+        let expected = ["Attempt 1.", "No copy to b***@e***.com: SMTP_REJECTED_550, no such user."];
+        assert_eq!((told, rest), (expected.map(str::to_owned).to_vec(), vec![]));
     }
 
     #[test]

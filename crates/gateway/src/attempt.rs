@@ -128,7 +128,7 @@ async fn try_once(
     let treatment = Treatment::of(&claim.wishes, settings, &bench.gateway.settings);
 
     let mut events = Vec::new();
-    let steps = carry_out(bench, claim, addressees, company.as_ref(), flight, &mut events);
+    let steps = carry_out(bench, claim, addressees, company.as_ref(), &treatment, flight, &mut events);
     let ending = match AssertUnwindSafe(steps).catch_unwind().await {
         Ok(Ok(ending)) => ending,
         Ok(Err(Stopped::Lost)) => return lost(flight),
@@ -200,6 +200,7 @@ async fn carry_out(
     mut claim: Claim,
     addressees: &Addressees,
     company: Option<&Arc<Company>>,
+    treatment: &Treatment,
     flight: &Flight,
     events: &mut Vec<Event>,
 ) -> Result<Ending, Stopped> {
@@ -240,7 +241,7 @@ async fn carry_out(
     }
     let now = gateway.clock.now();
     let content = claim.content.take().expect("an email without content does not pass validation");
-    let outgoing = route.outgoing(&claim, content);
+    let outgoing = route.outgoing(&claim, content, &treatment.policy);
     let asked = Instant::now();
     begin(gateway, flight, &route, now, events).await?;
     // And again: a store that was long in answering may have used up the email's time, or its turn at the provider.
@@ -359,9 +360,9 @@ async fn send(provider: &dyn Provider, name: String, outgoing: &Outgoing) -> End
     let called = Instant::now();
     let answer = tokio::time::timeout(SEND_CAP, provider.send(outgoing)).await;
     match answer.unwrap_or_else(|_| Err(provider_hangs())) {
-        Ok(Receipt { message_id }) => {
+        Ok(Receipt { message_id, refused }) => {
             let (provider_kind, duration_ms) = (provider.kind(), millis(called.elapsed()));
-            Ending::Sent { provider: name, provider_kind, message_id, duration_ms }
+            Ending::Sent { provider: name, provider_kind, message_id, duration_ms, refused }
         }
         Err(error) => Ending::NotSent(error),
     }

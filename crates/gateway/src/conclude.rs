@@ -10,6 +10,7 @@ use model::{
     Timestamp, Verdict,
 };
 use provider::{SendError, Taken};
+use serde_json::{Value, json};
 
 use crate::Settings;
 use crate::validate::Invalid;
@@ -27,9 +28,6 @@ pub const STARTS_MAX: u32 = 3;
 pub const LEASE_LOST: ErrorCode = ErrorCode::new("LEASE_LOST");
 /// A fault of ours, as a code.
 pub const INTERNAL_ERROR: ErrorCode = ErrorCode::new("INTERNAL_ERROR");
-
-/// The provider's words are kept up to this length.
-const MESSAGE_LENGTH_MAX: usize = 500;
 
 /// What counts about the attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +68,8 @@ pub enum Ending {
         provider_kind: &'static str,
         message_id: Option<String>,
         duration_ms: u64,
+        /// Copies that the provider did not take along.
+        refused: Vec<Failure>,
     },
     /// The provider did not take it, or did not say.
     NotSent(SendError),
@@ -79,29 +79,17 @@ pub enum Ending {
     Unroutable(Failure),
     /// No provider it may go through is open, or none has time for it. With the route by which it waits from now on, if
     /// that has changed.
-    Waits {
-        reason: &'static str,
-        route: Option<String>,
-    },
+    Waits { reason: &'static str, route: Option<String> },
     /// Its time to live was over before the provider was called.
     Overdue,
     /// The same, if the clock is right, which will be known then.
-    PerhapsOverdue {
-        known_at: Timestamp,
-    },
+    PerhapsOverdue { known_at: Timestamp },
     /// Our own code panicked.
-    Panicked {
-        at_provider: bool,
-    },
+    Panicked { at_provider: bool },
     /// The worker did not come back.
-    LeaseLost {
-        at_provider: bool,
-    },
+    LeaseLost { at_provider: bool },
     /// Given back, at shutdown or because the store failed.
-    GivenBack {
-        reason: &'static str,
-        at_provider: bool,
-    },
+    GivenBack { reason: &'static str, at_provider: bool },
 }
 
 /// What decides besides the attempt itself.
@@ -146,12 +134,12 @@ impl Treatment {
 pub fn conclude(facts: Facts, ending: Ending, rules: &Rules<'_>) -> (Verdict, Vec<Event>) {
     let case = Case { facts, rules, events: Vec::new() };
     match ending {
-        Ending::Sent { provider, provider_kind, message_id, duration_ms } => {
-            case.sent(provider, provider_kind, message_id, duration_ms)
+        Ending::Sent { provider, provider_kind, message_id, duration_ms, refused } => {
+            case.sent(provider, provider_kind, message_id, duration_ms, refused)
         }
         Ending::NotSent(error) => match error.taken {
-            Taken::No => case.not_sent(failure_of(error)),
-            Taken::Unknown => case.unknown(failure_of(error)),
+            Taken::No => case.not_sent(error.into()),
+            Taken::Unknown => case.unknown(error.into()),
         },
         Ending::Invalid(invalid) => case.invalid(invalid),
         Ending::Unroutable(failure) => case.fail(failure, false),
@@ -161,17 +149,6 @@ pub fn conclude(facts: Facts, ending: Ending, rules: &Rules<'_>) -> (Verdict, Ve
         Ending::Panicked { at_provider } => case.panicked(at_provider),
         Ending::LeaseLost { at_provider } => case.lease_lost(at_provider),
         Ending::GivenBack { reason, at_provider } => case.given_back(reason, at_provider),
-    }
-}
-
-fn failure_of(error: SendError) -> Failure {
-    Failure {
-        code: error.code,
-        category: error.category,
-        message: error.detail.chars().take(MESSAGE_LENGTH_MAX).collect(),
-        original_code: error.original_code,
-        retry_after: error.retry_after,
-        refused: error.refused.map(Box::new),
     }
 }
 
@@ -191,13 +168,17 @@ impl Case<'_> {
         provider_kind: &'static str,
         message_id: Option<String>,
         duration_ms: u64,
+        refused: Vec<Failure>,
     ) -> Conclusion {
-        let event = self
+        let mut event = self
             .event(EventKind::Sent)
             .with("providerMessageId", message_id.clone())
             .with("provider", provider.clone())
             .with("durationMs", duration_ms);
-        self.note(event).end(Verdict::Sent { provider, provider_kind, message_id, duration_ms })
+        if !refused.is_empty() {
+            event = event.with("copiesRefused", refused.iter().map(refused_copy).collect::<Vec<_>>());
+        }
+        self.note(event).end(Verdict::Sent { provider, provider_kind, message_id, duration_ms, refused })
     }
 
     /// The provider surely did not take it: the category and the policy decide.
@@ -392,6 +373,16 @@ fn with_failure(event: Event, failure: &Failure) -> Event {
         Some(code) => event.with("originalCode", code.clone()),
         None => event,
     }
+}
+
+/// A copy that the provider refused while it took the email.
+fn refused_copy(failure: &Failure) -> Value {
+    json!({
+        "recipient": failure.refused.as_ref().map(ToString::to_string),
+        "errorCode": failure.code.as_str(),
+        "errorMessage": failure.message,
+        "originalCode": failure.original_code,
+    })
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -80,6 +80,7 @@ pub async fn outgoing(
         company: email.company,
         attempt: email.attempts.max(1),
         series: 0,
+        is_last_attempt: false,
         created_at: email.created_at,
         from,
         envelope: email.envelope,

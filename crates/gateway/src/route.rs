@@ -7,6 +7,7 @@ use std::sync::Arc;
 use model::email::{Outgoing, Wishes};
 use model::{
     Address, Category, Claim, CompanySettings, Content, Envelope, ErrorCode, Failure, KeyMode, Mailbox,
+    RetryPolicy,
 };
 use provider::Provider;
 
@@ -97,12 +98,13 @@ pub fn choose(
 
 impl Route {
     /// The email as the provider gets to see it.
-    pub fn outgoing(&self, claim: &Claim, content: Content) -> Outgoing {
+    pub fn outgoing(&self, claim: &Claim, content: Content, policy: &RetryPolicy) -> Outgoing {
         Outgoing {
             id: claim.id(),
             company: claim.company,
             attempt: claim.attempt,
             series: claim.series,
+            is_last_attempt: policy.is_last(claim.attempt_in_series),
             created_at: claim.created_at,
             from: self.from.clone(),
             envelope: self.redirected(claim.envelope.clone()),
@@ -328,7 +330,7 @@ mod tests {
         scene.claim.envelope.cc = vec![an_address("bob@example.com")];
         scene.claim.envelope.bcc = vec![an_address("eve@example.com")];
         let content = scene.claim.content.clone().expect("content");
-        let outgoing = chosen(&scene).expect("a route").outgoing(&scene.claim, content);
+        let outgoing = chosen(&scene).expect("a route").outgoing(&scene.claim, content, &RetryPolicy::fast());
         assert_eq!(outgoing.envelope.to.expose(), "staging@acme.com");
         assert!(outgoing.envelope.cc.is_empty() && outgoing.envelope.bcc.is_empty());
     }

@@ -61,7 +61,7 @@ impl Provider for FakeProvider {
 }
 
 pub fn taken() -> Answer {
-    Ok(Receipt { message_id: Some("m-1".into()) })
+    Ok(Receipt::for_all(Some("m-1".into())))
 }
 
 pub fn refused(category: Category, taken: Taken) -> Answer {

@@ -35,6 +35,7 @@ fn outgoing(subject: &str, html: &str, text: Option<&str>, attachments: Vec<Atta
         company: email.company,
         attempt: 1,
         series: 0,
+        is_last_attempt: false,
         created_at: START,
         from: Mailbox::parse("João da Conceição, Ltda. <loja@acme.com>").expect("a mailbox"),
         envelope,

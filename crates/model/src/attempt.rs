@@ -97,7 +97,14 @@ pub struct Failure {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// The provider took it. Its kind says whose id that is: operators look for those of SES in a column of their own.
-    Sent { provider: String, provider_kind: &'static str, message_id: Option<String>, duration_ms: u64 },
+    Sent {
+        provider: String,
+        provider_kind: &'static str,
+        message_id: Option<String>,
+        duration_ms: u64,
+        /// Copies that it did not take along, each with whom it refused.
+        refused: Vec<Failure>,
+    },
     /// It is due again later. `outcome_unknown` when the provider may have taken it after all.
     Retry { due_at: Timestamp, failure: Failure, outcome_unknown: bool },
     /// The provider may have taken it and a second copy must not be risked: it waits for a person or a report.

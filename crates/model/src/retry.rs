@@ -33,11 +33,16 @@ impl RetryPolicy {
         }
     }
 
+    /// No other attempt follows `attempt` (counted from 1).
+    pub fn is_last(&self, attempt: u32) -> bool {
+        attempt >= self.max_attempts
+    }
+
     /// How long to wait after `attempt` (counted from 1) failed, or `None` when it was the last one.
     /// `dice` is a random number from -1 to 1 that decides the jitter. A provider's `retry_after` is never
     /// undercut.
     pub fn delay_after(&self, attempt: u32, dice: f64, retry_after: Option<Duration>) -> Option<Duration> {
-        if attempt >= self.max_attempts {
+        if self.is_last(attempt) {
             return None;
         }
         let step = usize::try_from(attempt.max(1) - 1).unwrap_or(usize::MAX);

@@ -71,7 +71,7 @@ impl Provider for CaptureProvider {
                 trouble: None,
                 refused: None,
             }),
-            None => Ok(Receipt { message_id: Some(format!("capture-{}", email.id)) }),
+            None => Ok(Receipt::for_all(Some(format!("capture-{}", email.id)))),
         }
     }
 }
@@ -125,6 +125,7 @@ mod tests {
             company: email.company,
             attempt: 1,
             series: 0,
+            is_last_attempt: false,
             created_at: START,
             from: Mailbox::plain(an_address("no-reply@posthaste.test")),
             envelope,

@@ -73,7 +73,7 @@ impl ResendProvider {
         }
         let taken: Option<Taken> = serde_json::from_slice(&read(response).await?).ok();
         let id = taken.map(|taken| taken.id).filter(|id| !id.is_empty()).ok_or(Mishap::Unreadable)?;
-        Ok(Receipt { message_id: Some(id) })
+        Ok(Receipt::for_all(Some(id)))
     }
 }
 

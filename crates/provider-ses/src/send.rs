@@ -89,7 +89,7 @@ impl SesProvider {
         }
         let taken = answer.json().filter(|taken: &Taken| !taken.message_id.is_empty());
         let message_id = taken.ok_or(Mishap::Unreadable)?.message_id;
-        Ok(Receipt { message_id: Some(message_id) })
+        Ok(Receipt::for_all(Some(message_id)))
     }
 }
 

@@ -61,6 +61,16 @@ impl Mishap {
         matches!(self, Self::Reply { code, .. } if *code != 421)
     }
 
+    /// If it met a copy, the email can go to the others without it. What may pass is worth another attempt for all of them
+    /// first, as long as there is one.
+    pub fn is_copys_own(&self, is_last_attempt: bool) -> bool {
+        match self.row().1 {
+            Category::Permanent => matches!(self, Self::Reply { .. }),
+            Category::Transient => is_last_attempt && self.is_refusal(),
+            _ => false,
+        }
+    }
+
     /// Says which recipient it was about, since the server need not.
     pub fn with_recipient(self, recipient: &str) -> Self {
         match self {

@@ -1,12 +1,13 @@
-//! One email handed to an SMTP server, in one transaction for all its recipients: either the server takes it for
-//! every one of them, or the attempt has failed and nothing was sent.
+//! One email handed to an SMTP server, in one transaction for all its recipients. If the server does not take it for `to`,
+//! the attempt has failed and nothing was sent; a copy that it refuses is left out, and the email goes to the others.
 
 use async_trait::async_trait;
 use lettre::Address as SmtpAddress;
+use lettre::transport::smtp::client::AsyncSmtpConnection;
 use lettre::transport::smtp::commands::{Data, Mail, Rcpt, Rset};
 use lettre::transport::smtp::extension::{Extension, MailBodyParameter, MailParameter};
-use model::Address;
 use model::email::Outgoing;
+use model::{Address, Failure};
 use provider::{Provider, Receipt, SendError};
 use tokio::time::timeout;
 
@@ -82,7 +83,9 @@ impl Provider for SmtpProvider {
 /// An email as SMTP needs it.
 struct Letter {
     from: SmtpAddress,
+    /// `to` first.
     recipients: Vec<SmtpAddress>,
+    is_last_attempt: bool,
     eml: Vec<u8>,
     message_id: Option<String>,
 }
@@ -100,6 +103,7 @@ impl Letter {
         Ok(Self {
             from: smtp_address(&email.from.address)?,
             recipients,
+            is_last_attempt: email.is_last_attempt,
             eml: message::render(email).map_err(Mishap::Unrenderable)?,
             message_id: message::message_id(email),
         })
@@ -120,10 +124,7 @@ impl Letter {
             connection.is_unfinished = false;
         }
         smtp.command(Mail::new(Some(self.from.clone()), parameters)).await?;
-        for recipient in &self.recipients {
-            let answer = smtp.command(Rcpt::new(recipient.clone(), vec![])).await;
-            answer.map_err(|error| Mishap::from(error).with_recipient(recipient.as_ref()))?;
-        }
+        let refused = self.name_recipients(smtp).await?;
         let go_ahead = smtp.command(Data).await?;
         if !go_ahead.has_code(354) {
             return Err(Mishap::Network("the server's answer to DATA is not SMTP".into()));
@@ -131,7 +132,22 @@ impl Letter {
         progress.reach(Stage::Body);
         let answer = smtp.message_iter(Chunks { rest: self.unended(), progress }).await?;
         let text = answer.message().collect::<Vec<_>>().join(" ");
-        Ok(Receipt { message_id: queue_id(&text).or_else(|| self.message_id.clone()) })
+        Ok(Receipt { message_id: queue_id(&text).or_else(|| self.message_id.clone()), refused })
+    }
+
+    /// Which copies the server did not take.
+    async fn name_recipients(&self, smtp: &mut AsyncSmtpConnection) -> Result<Vec<Failure>, Mishap> {
+        let mut refused = Vec::new();
+        for (place, recipient) in self.recipients.iter().enumerate() {
+            let answer = smtp.command(Rcpt::new(recipient.clone(), vec![])).await;
+            let Err(error) = answer else { continue };
+            let mishap = Mishap::from(error).with_recipient(recipient.as_ref());
+            if place == 0 || !mishap.is_copys_own(self.is_last_attempt) {
+                return Err(mishap);
+            }
+            refused.push(mishap.into_send_error(Stage::Envelope).into());
+        }
+        Ok(refused)
     }
 
     /// The message without its last line end: the client adds one with the final dot.

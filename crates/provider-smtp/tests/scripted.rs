@@ -70,6 +70,7 @@ fn outgoing() -> Outgoing {
         company: email.company,
         attempt: 1,
         series: 0,
+        is_last_attempt: false,
         created_at: START,
         from: Mailbox::plain(an_address("shop@acme.test")),
         envelope: email.envelope,
@@ -288,25 +289,105 @@ async fn a_refused_transaction_is_reset() {
     assert!(!heard[..3].iter().any(|line| line.starts_with("DATA")), "{heard:?}");
 }
 
-/// The failure is that copy's, not the recipient's.
+/// A server that takes `ana@` and `eva@` and answers so for `bob@` between them.
+async fn answer_to_copies(peer: &mut Peer, answer_to_bob: &str) {
+    peer.greet("").await;
+    peer.answer("MAIL", "250 ok\r\n").await;
+    peer.answer("RCPT", "250 ok\r\n").await;
+    peer.answer("RCPT TO:<bob@example.com>", answer_to_bob).await;
+}
+
+fn with_copies(is_last_attempt: bool) -> Outgoing {
+    let mut email = outgoing();
+    email.envelope.cc = vec![an_address("bob@example.com"), an_address("eva@example.com")];
+    email.is_last_attempt = is_last_attempt;
+    email
+}
+
+/// A copy that will not be taken, or not in time, does not keep the email from the others.
 #[tokio::test]
-async fn a_refused_copy_is_named() {
+async fn a_refused_copy_is_left_out() {
+    let cases = [
+        ("for good", "550 5.1.1 no such user\r\n", false, "SMTP_REJECTED_550", "550 5.1.1"),
+        ("for good, by policy", "554 5.7.1 relay denied\r\n", false, "SMTP_REJECTED_554", "554 5.7.1"),
+        ("for now, the last time", "450 4.2.0 later\r\n", true, "SMTP_TRANSIENT_450", "450 4.2.0"),
+    ];
+    for (case, answer_to_bob, is_last_attempt, code, original_code) in cases {
+        let (config, listener) = provider_and_listener("tls=none").await;
+        let smtp = provider(config);
+        let server = async {
+            let mut peer = Peer::accept(&listener).await;
+            answer_to_copies(&mut peer, answer_to_bob).await;
+            peer.answer("RCPT TO:<eva@example.com>", "250 ok\r\n").await;
+            peer.answer("DATA", "354 go\r\n").await;
+            while peer.hear().await.expect("the rest of the message") != ".\r\n" {}
+            peer.say("250 ok\r\n").await;
+            // The transaction is over: the next one needs no reset.
+            peer.take_message("250 ok\r\n").await;
+        };
+        let client = async {
+            let receipt = smtp.send(&with_copies(is_last_attempt)).await.expect(case);
+            smtp.send(&outgoing()).await.expect("taken on the same connection");
+            receipt
+        };
+        let (receipt, ()) = tokio::join!(client, server);
+        let [refused] = receipt.refused.as_slice() else { panic!("{case}: {:?}", receipt.refused) };
+        assert_eq!(
+            (refused.code.as_str(), refused.original_code.as_deref()),
+            (code, Some(original_code)),
+            "{case}"
+        );
+        assert_eq!(refused.refused.as_deref(), Some(&an_address("bob@example.com")), "{case}");
+        assert!(!refused.message.contains("bob@"), "{case}: {}", refused.message);
+    }
+}
+
+/// What may pass is tried again for all of them; what is said of the server or the login is said of the email.
+#[tokio::test]
+async fn a_copy_that_may_pass_is_waited_for() {
+    let cases = [
+        ("for now", "450 4.2.0 later\r\n", false, "SMTP_TRANSIENT_450"),
+        ("the server goes", "421 4.3.2 closing\r\n", true, "SMTP_TRANSIENT_421"),
+        ("no login", "530 5.7.0 log in first\r\n", true, "SMTP_REJECTED_530"),
+    ];
+    for (case, answer_to_bob, is_last_attempt, code) in cases {
+        let (config, listener) = provider_and_listener("tls=none").await;
+        let smtp = provider(config);
+        let server = async {
+            let mut peer = Peer::accept(&listener).await;
+            answer_to_copies(&mut peer, answer_to_bob).await;
+            assert_eq!(peer.hear().await, None, "{case}: nothing more is said");
+        };
+        let client = async move {
+            let error = smtp.send(&with_copies(is_last_attempt)).await.expect_err(case);
+            assert_eq!(error.code.as_str(), code, "{case}");
+            assert_eq!(
+                (error.refused, error.taken),
+                (Some(an_address("bob@example.com")), Taken::No),
+                "{case}"
+            );
+        };
+        tokio::join!(client, server);
+    }
+}
+
+/// The email is for `to`: without that nobody gets it.
+#[tokio::test]
+async fn copies_do_not_go_alone() {
     let (config, listener) = provider_and_listener("tls=none").await;
     let smtp = provider(config);
     let server = async {
         let mut peer = Peer::accept(&listener).await;
         peer.greet("").await;
         peer.answer("MAIL", "250 ok\r\n").await;
-        peer.answer("RCPT", "250 ok\r\n").await;
         peer.answer("RCPT", "550 5.1.1 no such user\r\n").await;
+        assert_eq!(peer.hear().await, None, "nothing more is said");
     };
-    let client = async {
-        let mut email = outgoing();
-        email.envelope.cc = vec![testkit::an_address("bob@example.com")];
-        smtp.send(&email).await.expect_err("refused").refused
+    let client = async move {
+        let error = smtp.send(&with_copies(true)).await.expect_err("refused");
+        assert_eq!(error.refused, Some(outgoing().envelope.to));
     };
-    let (refused, ()) = tokio::join!(client, server);
-    assert_eq!(refused, Some(testkit::an_address("bob@example.com")));
+    tokio::join!(client, server);
 }
 
 #[tokio::test]

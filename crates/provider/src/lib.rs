@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use model::email::Outgoing;
-use model::{Address, Category, Envelope, ErrorCode, ReportKind};
+use model::{Address, Category, Envelope, ErrorCode, Failure, ReportKind};
 
 /// No provider call may last longer; the lease of an email is longer than this.
 pub const SEND_TIMEOUT: Duration = Duration::from_secs(30);
@@ -77,6 +77,15 @@ pub enum Trouble {
 pub struct Receipt {
     /// The provider's own id, by which its reports name the email.
     pub message_id: Option<String>,
+    /// Copies that it did not take along, each with whom it refused; everybody else gets the email, `to` always.
+    pub refused: Vec<Failure>,
+}
+
+impl Receipt {
+    /// It took the email for everybody.
+    pub fn for_all(message_id: Option<String>) -> Self {
+        Self { message_id, refused: Vec::new() }
+    }
 }
 
 /// Whether the provider may have taken an email although the call failed.
@@ -87,6 +96,9 @@ pub enum Taken {
     /// It may have: the request was out when the answer got lost.
     Unknown,
 }
+
+/// The words of a failure are kept up to this length, whatever a provider gives.
+const MESSAGE_LENGTH_MAX: usize = 500;
 
 /// The provider did not take it, or did not say.
 #[derive(Debug, thiserror::Error)]
@@ -104,4 +116,18 @@ pub struct SendError {
     pub trouble: Option<Trouble>,
     /// Whom it refused, where it refused one of the recipients and not the email.
     pub refused: Option<Address>,
+}
+
+/// As it is kept.
+impl From<SendError> for Failure {
+    fn from(error: SendError) -> Self {
+        Self {
+            code: error.code,
+            category: error.category,
+            message: error.detail.chars().take(MESSAGE_LENGTH_MAX).collect(),
+            original_code: error.original_code,
+            retry_after: error.retry_after,
+            refused: error.refused.map(Box::new),
+        }
+    }
 }

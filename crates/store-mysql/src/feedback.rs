@@ -223,7 +223,7 @@ async fn carry_out(
     let mut notes = Notes::default();
     notes.add(&Subject::of(record), &consequence.event);
     notes.write(connection).await?;
-    note_states(connection, record.id, &consequence).await?;
+    note_states(connection, record.id, &consequence.states, consequence.at).await?;
     suppressions::add(connection, record.company, &consequence.suppressions).await?;
     let failed =
         |address: &Address| Failed { record, address: address.clone(), code: failure_code(report), now };
@@ -290,12 +290,13 @@ async fn fill_in(connection: &mut MySqlConnection, report: &Report, record: &Rec
 }
 
 /// How it went with each of several recipients. The email is locked, so nobody else decides about them.
-async fn note_states(
+pub async fn note_states(
     connection: &mut MySqlConnection,
     id: EmailId,
-    consequence: &Consequence,
+    states: &[(Address, Status)],
+    since: Timestamp,
 ) -> Result<(), Fault> {
-    if consequence.states.is_empty() {
+    if states.is_empty() {
         return Ok(());
     }
     let sql = "SELECT address, status, at FROM recipient_states WHERE email_id = ?";
@@ -305,14 +306,14 @@ async fn note_states(
         let known = known.iter().find(|known| known.address.same_mailbox(address));
         known.is_none_or(|known| outranks(*status, known.status))
     };
-    let mut news: Vec<&(Address, Status)> = consequence.states.iter().filter(is_news).collect();
+    let mut news: Vec<&(Address, Status)> = states.iter().filter(is_news).collect();
     news.sort_by_cached_key(|(address, _)| subject_of(address));
     for news in portions(&news) {
         let mut sql =
             QueryBuilder::<MySql>::new("INSERT INTO recipient_states (email_id, address, status, at) ");
         sql.push_values(news, |mut row, (address, status)| {
             row.push_bind(id.to_string()).push_bind(address.expose());
-            row.push_bind(status.as_str()).push_bind(at(consequence.at));
+            row.push_bind(status.as_str()).push_bind(at(since));
         });
         sql.push(" ON DUPLICATE KEY UPDATE status = VALUES(status), at = VALUES(at)");
         sql.build().execute(&mut *connection).await?;

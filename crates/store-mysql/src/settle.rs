@@ -9,7 +9,7 @@ use model::{EmailId, Event, Failure, Guard, Status, Timestamp, Verdict};
 use sqlx::mysql::MySqlRow;
 use sqlx::{MySql, MySqlConnection, QueryBuilder};
 use store::change::{Change, Standing, late_result};
-use store::consequence::{counts_against_address, failed_address};
+use store::consequence::{counted_failures, failed_address, recipient_states};
 use store::group::{Group, GroupSize};
 use store::record::Record;
 use store::suspects::{AT_WORK, HANDED_OUT};
@@ -18,6 +18,7 @@ use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
 
 use crate::error::Fault;
 use crate::failures::{self, Failed};
+use crate::feedback::note_states;
 use crate::lane::{Lane, Lanes};
 use crate::row::{self, at, get, ids, optional_millis, parsed, portions, push_list};
 use crate::tallies::{Notes, Subject};
@@ -168,7 +169,7 @@ struct Changes {
     /// What is counted of the events.
     notes: Notes,
     /// Given up for a reason that says something of the address: the code and when.
-    given_up: BTreeMap<EmailId, (Failure, Timestamp)>,
+    refused: BTreeMap<EmailId, (Verdict, Timestamp)>,
 }
 
 pub async fn settle(
@@ -311,10 +312,8 @@ impl Changes {
             self.notes.add(&leased.subject, event);
             self.events.push((id, event.clone()));
         }
-        if let Verdict::Fail { failure, .. } = &settlement.verdict
-            && counts_against_address(failure)
-        {
-            self.given_up.insert(id, (failure.clone(), settlement.now));
+        if !counted_failures(&settlement.verdict).is_empty() {
+            self.refused.insert(id, (settlement.verdict.clone(), settlement.now));
         }
     }
 
@@ -351,16 +350,16 @@ impl Changes {
         let events: Vec<(EmailId, &Event)> = self.events.iter().map(|(id, event)| (*id, event)).collect();
         row::add_uncounted(connection, &events).await?;
         self.notes.write(connection).await?;
-        count_failed(connection, self.given_up).await
+        count_failed(connection, self.refused).await
     }
 }
 
-/// What was given up counts against whom it failed for.
+/// What the provider would not take counts against whom it refused.
 async fn count_failed(
     connection: &mut MySqlConnection,
-    mut given_up: BTreeMap<EmailId, (Failure, Timestamp)>,
+    mut refused: BTreeMap<EmailId, (Verdict, Timestamp)>,
 ) -> Result<(), Fault> {
-    if given_up.is_empty() {
+    if refused.is_empty() {
         return Ok(());
     }
     let mut sql = QueryBuilder::<MySql>::new(format!(
@@ -368,15 +367,18 @@ async fn count_failed(
          FROM email_outbox o FORCE INDEX (PRIMARY) WHERE o.id IN ",
         row::COLUMNS
     ));
-    push_list(&mut sql, given_up.keys().map(EmailId::to_string));
+    push_list(&mut sql, refused.keys().map(EmailId::to_string));
     let rows = sql.build().fetch_all(&mut *connection).await?;
     let records: Vec<Record> = rows.iter().map(row::record).collect::<Result<_, _>>()?;
     let mut failed = Vec::with_capacity(records.len());
     for record in &records {
-        let Some((failure, now)) = given_up.remove(&record.id) else { continue };
-        if let Some(address) = failed_address(&failure, record) {
-            failed.push(Failed { record, address, code: failure.code.as_str().to_owned(), now });
+        let Some((verdict, now)) = refused.remove(&record.id) else { continue };
+        for failure in counted_failures(&verdict) {
+            if let Some(address) = failed_address(failure, record) {
+                failed.push(Failed { record, address, code: failure.code.as_str().to_owned(), now });
+            }
         }
+        note_states(connection, record.id, &recipient_states(&verdict, record), now).await?;
     }
     failures::count(connection, &failed).await
 }

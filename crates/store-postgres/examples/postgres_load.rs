@@ -123,6 +123,7 @@ async fn send(store: &PostgresStore, guard: Guard) {
         provider_kind: "smtp",
         message_id: Some(format!("m-{}", guard.id)),
         duration_ms: 3,
+        refused: Vec::new(),
     };
     let events = vec![
         Event::new(EventKind::Sent, START)

@@ -214,7 +214,7 @@ async fn carry_out(
     }
     remember_message(connection, report, record).await?;
     History::of_email(record.id, std::slice::from_ref(&consequence.event)).write(connection).await?;
-    note_states(connection, record.id, &consequence).await?;
+    note_states(connection, record.id, &consequence.states, consequence.at).await?;
     suppressions::add(connection, record.company, &consequence.suppressions).await?;
     let failed =
         |address: &Address| Failed { record, address: address.clone(), code: failure_code(report), now };
@@ -291,12 +291,13 @@ async fn remember_message(
 }
 
 /// How it went with each of several recipients. The email is locked, so nobody else decides about them.
-async fn note_states(
+pub async fn note_states(
     connection: &mut PgConnection,
     id: EmailId,
-    consequence: &Consequence,
+    states: &[(Address, Status)],
+    since: Timestamp,
 ) -> Result<(), Fault> {
-    if consequence.states.is_empty() {
+    if states.is_empty() {
         return Ok(());
     }
     let rows = sqlx::query("SELECT address, status, at FROM recipient_states WHERE email_id = $1")
@@ -305,7 +306,7 @@ async fn note_states(
         .await?;
     let known: Vec<RecipientState> = rows.iter().map(state).collect::<Result<_, _>>()?;
     let mut new: Vec<&(Address, Status)> = Vec::new();
-    for told in &consequence.states {
+    for told in states {
         let (address, status) = told;
         let is_known =
             |known: &RecipientState| known.address.same_mailbox(address) && !outranks(*status, known.status);
@@ -325,7 +326,7 @@ async fn note_states(
     .bind(id.uuid())
     .bind(new.iter().map(|(address, _)| clean(address.expose())).collect::<Vec<_>>())
     .bind(new.iter().map(|(_, status)| status.as_str()).collect::<Vec<_>>())
-    .bind(at(consequence.at))
+    .bind(at(since))
     .execute(connection)
     .await?;
     Ok(())

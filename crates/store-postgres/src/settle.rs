@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::attempt::LostLease;
-use model::{EmailId, EventKind, Failure, Guard, Status, Timestamp, Verdict, WorkerId};
+use model::{EmailId, EventKind, Guard, Status, Timestamp, WorkerId};
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use store::change::Change;
-use store::consequence::{counts_against_address, failed_address};
+use store::consequence::{counted_failures, failed_address, recipient_states};
 use store::group::{Group, GroupSize};
 use store::record::Record;
 use store::suspects::{AT_WORK, HANDED_OUT};
@@ -24,7 +24,7 @@ use crate::PostgresStore;
 use crate::counts::Counts;
 use crate::error::Fault;
 use crate::failures::{self, Failed};
-use crate::feedback::MESSAGE_ID_BYTES_MAX;
+use crate::feedback::{MESSAGE_ID_BYTES_MAX, note_states};
 use crate::lane::{Lane, Lanes};
 use crate::late::{find_repeated, keep_late};
 use crate::row::{self, History, at, clean, signed, trouble};
@@ -232,7 +232,7 @@ pub async fn settle(lane: &mut Lane, settlements: &[Settlement]) -> Result<Vec<S
     let mut order = in_order_of_ids(settlements.iter().map(|settlement| &settlement.guard));
     let (has_swept, has_failed) = (
         settlements.iter().any(is_swept),
-        settlements.iter().any(|settlement| counted_failure(settlement).is_some()),
+        settlements.iter().any(|settlement| !counted_failures(&settlement.verdict).is_empty()),
     );
     let is_more = has_swept || has_failed;
     if is_more {
@@ -262,36 +262,31 @@ pub async fn settle(lane: &mut Lane, settlements: &[Settlement]) -> Result<Vec<S
     settlements.iter().enumerate().map(answer).collect()
 }
 
-/// The failure that ends the email, if it says something of the address.
-fn counted_failure(settlement: &Settlement) -> Option<&Failure> {
-    match &settlement.verdict {
-        Verdict::Fail { failure, .. } if counts_against_address(failure) => Some(failure),
-        _ => None,
-    }
-}
-
-/// What was given up counts against whom it failed for. Then come the counts of all.
+/// What the provider would not take counts against whom it refused. Then come the counts of all.
 async fn count_failed(
     connection: &mut PgConnection,
     settlements: &[Settlement],
     settled: &HashSet<usize>,
 ) -> Result<(), Fault> {
     let mut counts = Counts::default();
-    let mut given_up: BTreeMap<EmailId, (&Failure, Timestamp)> = BTreeMap::new();
+    let mut refused: BTreeMap<EmailId, &Settlement> = BTreeMap::new();
     for &place in settled {
         let settlement = &settlements[place];
         counts.moved(Status::Processing, Change::of(settlement)?.to);
-        if let Some(failure) = counted_failure(settlement) {
-            given_up.insert(settlement.guard.id, (failure, settlement.now));
+        if !counted_failures(&settlement.verdict).is_empty() {
+            refused.insert(settlement.guard.id, settlement);
         }
     }
-    let records = records(connection, given_up.keys()).await?;
+    let records = records(connection, refused.keys()).await?;
     let mut failed = Vec::with_capacity(records.len());
     for record in &records {
-        let Some((failure, now)) = given_up.remove(&record.id) else { continue };
-        if let Some(address) = failed_address(failure, record) {
-            failed.push(Failed { record, address, code: failure.code.as_str().to_owned(), now });
+        let Some(Settlement { verdict, now, .. }) = refused.remove(&record.id) else { continue };
+        for failure in counted_failures(verdict) {
+            if let Some(address) = failed_address(failure, record) {
+                failed.push(Failed { record, address, code: failure.code.as_str().to_owned(), now: *now });
+            }
         }
+        note_states(connection, record.id, &recipient_states(verdict, record), *now).await?;
     }
     failures::count(connection, &failed).await?;
     counts.flush(connection).await

@@ -248,6 +248,7 @@ async fn a_message_id_without_end_does_no_harm() {
         provider_kind: "smtp",
         message_id: Some(endless.clone()),
         duration_ms: 1,
+        refused: Vec::new(),
     };
     attempted(&*store, verdict, START).await;
     assert_eq!(read(&*store, company, id).await.status, Status::Sent);

@@ -93,6 +93,7 @@ async fn the_id_of_ses_is_found() {
         provider_kind: "ses",
         message_id: Some("0100018c-1".into()),
         duration_ms: 12,
+        refused: Vec::new(),
     };
     attempted(&*store, by_ses, START).await;
     let mut connection = store.database.connect().await;

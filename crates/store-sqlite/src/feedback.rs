@@ -186,7 +186,7 @@ fn update_row(
     Ok(())
 }
 
-fn note_state(
+pub fn note_state(
     connection: &Connection,
     seq: i64,
     address: &Address,

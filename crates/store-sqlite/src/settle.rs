@@ -1,14 +1,15 @@
 //! From the start of an attempt to its recorded end: every write here names status, fence and version.
 
 use model::attempt::LostLease;
-use model::{EmailId, EventKind, Failure, Guard, Status, Timestamp, WorkerId};
+use model::{EmailId, EventKind, Guard, Status, Timestamp, WorkerId};
 use rusqlite::{Connection, OptionalExtension};
 use store::change::{Change, Standing, late_result};
-use store::consequence::{counts_against_address, failed_address};
+use store::consequence::{counted_failures, failed_address, recipient_states};
 use store::suspects::{AT_WORK, HANDED_OUT};
 use store::{AttemptStart, Begun, Settled, SettledBy, Settlement, StoreError};
 
 use crate::error::from_sqlite;
+use crate::feedback::note_state;
 use crate::owners::Owners;
 use crate::tallies::SentEmail;
 use crate::writer::Work;
@@ -72,10 +73,8 @@ pub fn settle(work: &mut Work<'_>, settlement: &Settlement) -> Result<Settled, S
     if let Some(event) = settlement.events.iter().find(|event| event.kind == EventKind::Sent) {
         work.sent.note(work.connection, email, event.at)?;
     }
-    if let (Status::Failed, Some(failure)) = (change.to, change.failure)
-        && counts_against_address(failure)
-    {
-        count_failure(work.connection, seq, failure, settlement.now)?;
+    if !counted_failures(&settlement.verdict).is_empty() {
+        count_failures(work.connection, seq, settlement)?;
     }
     Ok(Settled::Done(change.to))
 }
@@ -102,17 +101,18 @@ fn is_repeated(
     Ok(standing.holds(settlement, change))
 }
 
-fn count_failure(
-    connection: &Connection,
-    seq: i64,
-    failure: &Failure,
-    now: Timestamp,
-) -> Result<(), StoreError> {
-    let record = row::at(connection, seq)?;
-    match failed_address(failure, &record) {
-        Some(address) => alerts::count_failure(connection, &record, &address, failure.code.as_str(), now),
-        None => Ok(()),
+/// What the provider would not take counts against whom it refused.
+fn count_failures(connection: &Connection, seq: i64, settlement: &Settlement) -> Result<(), StoreError> {
+    let (record, now) = (row::at(connection, seq)?, settlement.now);
+    for failure in counted_failures(&settlement.verdict) {
+        if let Some(address) = failed_address(failure, &record) {
+            alerts::count_failure(connection, &record, &address, failure.code.as_str(), now)?;
+        }
     }
+    for (address, status) in recipient_states(&settlement.verdict, &record) {
+        note_state(connection, seq, &address, status, now)?;
+    }
+    Ok(())
 }
 
 /// Changes the row if it is still as the worker knew it; `None` when it is not. The common end, a success, has a

@@ -34,7 +34,7 @@ impl<'a> Change<'a> {
     pub fn of(settlement: &'a Settlement) -> Result<Self, StoreError> {
         let now = settlement.now;
         let change = match &settlement.verdict {
-            Verdict::Sent { provider, provider_kind, message_id, duration_ms } => Self {
+            Verdict::Sent { provider, provider_kind, message_id, duration_ms, .. } => Self {
                 sent_at: Some(now),
                 provider: Some(provider),
                 provider_message_id: message_id.as_deref(),

@@ -3,7 +3,7 @@
 use model::alert::window_of;
 use model::{
     Address, Alert, AlertId, AlertKind, Bounce, Category, Event, Failure, Move, Report, ReportKind, Status,
-    Suppression, SuppressionSource, Timestamp,
+    Suppression, SuppressionSource, Timestamp, Verdict,
 };
 
 use crate::record::Record;
@@ -226,13 +226,32 @@ fn new_alert(
     }
 }
 
+/// What a verdict counts against addresses: that the email was given up, or that the provider refused copies of it.
+pub fn counted_failures(verdict: &Verdict) -> &[Failure] {
+    match verdict {
+        Verdict::Fail { failure, .. } if counts_against_address(failure) => std::slice::from_ref(failure),
+        Verdict::Sent { refused, .. } => refused,
+        _ => &[],
+    }
+}
+
+/// What became of single recipients by this verdict, when it differs from what became of the email.
+pub fn recipient_states(verdict: &Verdict, record: &Record) -> Vec<(Address, Status)> {
+    let Verdict::Sent { refused, .. } = verdict else { return Vec::new() };
+    refused
+        .iter()
+        .filter_map(|failure| failed_address(failure, record))
+        .map(|address| (address, Status::Failed))
+        .collect()
+}
+
 /// Whether an email that was given up so says something of its address. What we refused ourselves does not, nor what is
 /// wrong with our set-up.
-pub fn counts_against_address(failure: &Failure) -> bool {
+fn counts_against_address(failure: &Failure) -> bool {
     !matches!(failure.category, Category::Validation | Category::Configuration)
 }
 
-/// For whom an email that was given up so counts as a failure: the recipient that was refused, or the only one there is.
+/// For whom such a failure counts: the recipient that was refused, or the only one there is.
 /// Nobody where it may have been any of several, and for alerts of ours.
 pub fn failed_address(failure: &Failure, record: &Record) -> Option<Address> {
     if record.detail.wishes.is_alert || !counts_against_address(failure) {

@@ -119,6 +119,7 @@ pub fn an_outgoing(email: NewEmail, from: &str) -> Outgoing {
         company: email.company,
         attempt: 1,
         series: 0,
+        is_last_attempt: false,
         created_at: START,
         from: a_mailbox(from),
         envelope: email.envelope,

@@ -399,6 +399,7 @@ impl Run {
                     provider_kind: "resend",
                     message_id: Some(format!("m-{}", claim.id())),
                     duration_ms: 1,
+                    refused: Vec::new(),
                 };
             }
             let code = if chance % 2 == 0 { "code-0".to_owned() } else { format!("code-{marker}-1") };

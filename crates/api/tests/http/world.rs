@@ -190,6 +190,7 @@ impl World {
             provider_kind: "smtp",
             message_id: Some(format!("m-{}", claim.id())),
             duration_ms: 1,
+            refused: Vec::new(),
         };
         let mut sent = 0;
         loop {

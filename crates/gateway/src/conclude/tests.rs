@@ -65,6 +65,7 @@ fn sent() -> Ending {
         provider_kind: "smtp",
         message_id: Some("m-1".into()),
         duration_ms: 12,
+        refused: Vec::new(),
     }
 }
 
@@ -300,5 +301,5 @@ fn whom_the_provider_refused_is_told() {
     let Ending::NotSent(error) = refused(Category::Permanent) else { unreachable!() };
     let copy = testkit::an_address("bob@example.com");
     let error = SendError { refused: Some(copy.clone()), ..error };
-    assert_eq!(failure_of(error).refused.as_deref(), Some(&copy));
+    assert_eq!(Failure::from(error).refused.as_deref(), Some(&copy));
 }

@@ -14,6 +14,7 @@ fn outgoing(change: impl FnOnce(&mut Outgoing)) -> Outgoing {
         company: email.company,
         attempt: 1,
         series: 0,
+        is_last_attempt: false,
         created_at: START,
         from: Mailbox::parse("Acme <shop@acme.com>").expect("a mailbox"),
         envelope: email.envelope,

@@ -122,6 +122,7 @@ async fn send(store: &dyn Store, claim: Claim) -> anyhow::Result<()> {
         provider_kind: "smtp",
         message_id: Some(claim.id().to_string()),
         duration_ms: 0,
+        refused: Vec::new(),
     };
     let events = vec![Event::new(EventKind::Sent, now)];
     store.settle(Settlement { guard, by: SettledBy::Worker, verdict, events, now }).await?;

@@ -161,6 +161,7 @@ fn a_test_email(now: Timestamp, to: &Address, from: &Mailbox) -> Outgoing {
         company: CompanyId::new(now),
         attempt: 1,
         series: 0,
+        is_last_attempt: true,
         created_at: now,
         from: from.clone(),
         envelope: Envelope {

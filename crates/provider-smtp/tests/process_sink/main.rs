@@ -167,18 +167,30 @@ async fn refusals() {
 }
 
 #[tokio::test]
-async fn one_refused_recipient_stops_the_whole_email() {
+async fn a_refused_copy_does_not_stop_the_email() {
     let sink = Sink::start(&[]);
     let smtp = sink.provider();
     let mut email = outgoing("ana@example.com");
-    email.envelope.cc = vec![an_address("eva@example.com"), an_address("nobody@550.test")];
-    let error = smtp.send(&email).await.expect_err("one is refused");
-    assert_eq!(summary(&error), ("SMTP_REJECTED_550", Category::Permanent, Some("550 5.1.1"), Taken::No));
-    assert!(error.detail.contains("(recipient n***@5***.test)"), "{}", error.detail);
-    assert_eq!(sink.ledger(), Vec::<serde_json::Value>::new(), "nobody got it");
-    smtp.send(&outgoing("eva@example.com")).await.expect("taken");
-    assert_eq!(sink.ledger()[0]["to"], json!(["eva@example.com"]), "nothing is left of the first");
-    assert_eq!(sink.connections(), [1]);
+    email.envelope.cc = vec![an_address("nobody@550.test"), an_address("eva@example.com")];
+    let receipt = smtp.send(&email).await.expect("taken for the others");
+    let refused: Vec<_> =
+        receipt.refused.iter().map(|copy| (copy.code.as_str(), copy.refused.as_deref())).collect();
+    assert_eq!(refused, [("SMTP_REJECTED_550", Some(&an_address("nobody@550.test")))]);
+    assert!(
+        receipt.refused[0].message.contains("(recipient n***@5***.test)"),
+        "{}",
+        receipt.refused[0].message
+    );
+    assert_eq!(sink.ledger()[0]["to"], json!(["ana@example.com", "eva@example.com"]));
+
+    email.envelope.cc = vec![an_address("nobody@450.test")];
+    let error = smtp.send(&email).await.expect_err("it may pass");
+    assert_eq!(summary(&error), ("SMTP_TRANSIENT_450", Category::Transient, Some("450 4.2.1"), Taken::No));
+    assert_eq!(sink.ledger().len(), 1, "nobody got it");
+    email.is_last_attempt = true;
+    smtp.send(&email).await.expect("taken, since no other attempt follows");
+    assert_eq!(sink.ledger()[1]["to"], json!(["ana@example.com"]), "nothing is left of the one before");
+    assert_eq!(sink.connections(), [1, 1]);
 }
 
 #[tokio::test]

@@ -101,6 +101,7 @@ pub fn outgoing(to: &str) -> Outgoing {
         company: email.company,
         attempt: 1,
         series: 0,
+        is_last_attempt: false,
         created_at: START,
         from: Mailbox::parse("Acme <shop@acme.test>").expect("a mailbox"),
         envelope,

@@ -9,8 +9,8 @@ use model::{
 use testkit::{START, a_failure, an_address, an_email_at, an_entity, at_secs};
 
 use super::feedback::{report, reported};
-use super::stage::{a_company, attempted, fail, race, sent, stored};
-use crate::Store;
+use super::stage::{a_company, attempted, begun, claim_one, fail, race, read, sent, settle, stored};
+use crate::{Settled, Store};
 
 const DAY_SECS: u64 = 24 * 3600;
 
@@ -196,6 +196,44 @@ pub async fn a_failure_counts_for_whom_was_refused(store: &dyn Store) {
         let expected: &[&str] = if refused.is_some() { &["bob@example.com"] } else { &[] };
         assert_eq!(found, expected, "{refused:?}");
     }
+    let subjects: Vec<String> = pending(store).await.into_iter().map(|alert| alert.subject).collect();
+    assert_eq!(subjects, ["bob@example.com"]);
+}
+
+/// The provider took the email and refused a copy of it: the email is sent, and the copy's failure counts and is seen, once
+/// however often the worker tells.
+pub async fn a_refused_copy_counts_while_the_email_is_sent(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    for number in 0..3 {
+        let now = at_secs(number);
+        let mut email = to(company, "ana@example.com", now);
+        email.envelope.cc = vec![an_address("carol@example.com")];
+        email.envelope.bcc = vec![an_address("bob@example.com")];
+        let id = stored(store, email).await;
+        let refused = Some(Box::new(an_address("BOB@example.com")));
+        let failure = Failure { refused, ..a_failure("SMTP_REJECTED_550") };
+        let Verdict::Sent { provider, provider_kind, message_id, duration_ms, .. } = sent() else {
+            unreachable!()
+        };
+        let refused = vec![failure];
+        let verdict = Verdict::Sent { provider, provider_kind, message_id, duration_ms, refused };
+        let claim = claim_one(store, now).await;
+        let guard = begun(store, claim.guard, now).await;
+        for _ in 0..2 {
+            let settled = settle(store, guard, verdict.clone(), now).await;
+            assert_eq!(settled, Settled::Done(Status::Sent));
+        }
+        let states = store.recipient_states(company, id).await.expect("read");
+        let told: Vec<(&str, Status)> =
+            states.iter().map(|state| (state.address.expose(), state.status)).collect();
+        assert_eq!(told, [("bob@example.com", Status::Failed)], "as the email names it");
+        let email = read(store, company, id).await;
+        assert_eq!((email.status, email.last_failure), (Status::Sent, None), "nothing of it is the email's");
+    }
+    let problems = store.problems(company, None, 10).await.expect("read").items;
+    let found: Vec<(&str, u32)> =
+        problems.iter().map(|found| (found.address.expose(), found.failures)).collect();
+    assert_eq!(found, [("bob@example.com", 3)]);
     let subjects: Vec<String> = pending(store).await.into_iter().map(|alert| alert.subject).collect();
     assert_eq!(subjects, ["bob@example.com"]);
 }

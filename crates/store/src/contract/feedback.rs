@@ -193,7 +193,13 @@ pub async fn a_report_fills_in_the_providers_id(store: &dyn Store) {
             let (provider, message_id) = ("main".to_owned(), None);
             attempted(
                 store,
-                Verdict::Sent { provider, provider_kind: "smtp", message_id, duration_ms: 1 },
+                Verdict::Sent {
+                    provider,
+                    provider_kind: "smtp",
+                    message_id,
+                    duration_ms: 1,
+                    refused: Vec::new(),
+                },
                 START,
             )
             .await;

@@ -44,6 +44,7 @@ pub async fn a_late_send_keeps_its_provider_id(store: &dyn Store) {
         provider_kind: "smtp",
         message_id: Some("late-77".into()),
         duration_ms: 9,
+        refused: Vec::new(),
     };
     let now = owner.claimed_at;
     assert_eq!(settle(store, stale, verdict, now).await, Settled::Late);

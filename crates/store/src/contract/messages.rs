@@ -14,7 +14,13 @@ use crate::{DeadLetterFilter, EmailFilter, Reported, Retention, Settled, Store};
 
 fn sent_as(message_id: &str) -> Verdict {
     let message_id = Some(message_id.to_owned());
-    Verdict::Sent { provider: "relay".into(), provider_kind: "smtp", message_id, duration_ms: 12 }
+    Verdict::Sent {
+        provider: "relay".into(),
+        provider_kind: "smtp",
+        message_id,
+        duration_ms: 12,
+        refused: Vec::new(),
+    }
 }
 
 /// A report that brings nothing but the provider's id.

@@ -302,6 +302,7 @@ macro_rules! store_contract {
                 repeated_failures_make_a_problem,
                 our_own_refusals_do_not_count,
                 a_failure_counts_for_whom_was_refused,
+                a_refused_copy_counts_while_the_email_is_sent,
                 old_failures_do_not_count,
                 a_problem_is_cleared,
                 alerts_and_problems_come_in_pages,

@@ -23,6 +23,7 @@ pub async fn sent_is_recorded(store: &dyn Store) {
         provider_kind: "smtp",
         message_id: Some("<m-1@relay>".into()),
         duration_ms: 250,
+        refused: Vec::new(),
     };
     assert_eq!(settle(store, guard, verdict, at_secs(2)).await, Settled::Done(Status::Sent));
     let email = read(store, company, id).await;
@@ -38,8 +39,13 @@ pub async fn sent_is_recorded(store: &dyn Store) {
 pub async fn sent_without_an_id_is_recorded(store: &dyn Store) {
     let company = a_company(store, "acme").await;
     let id = stored(store, an_email(company)).await;
-    let verdict =
-        Verdict::Sent { provider: "relay".into(), provider_kind: "smtp", message_id: None, duration_ms: 1 };
+    let verdict = Verdict::Sent {
+        provider: "relay".into(),
+        provider_kind: "smtp",
+        message_id: None,
+        duration_ms: 1,
+        refused: Vec::new(),
+    };
     attempted(store, verdict, START).await;
     let email = read(store, company, id).await;
     assert_eq!((email.status, email.provider_message_id), (Status::Sent, None));
@@ -53,6 +59,7 @@ pub async fn the_id_of_ses_has_its_own_place(store: &dyn Store) {
         provider_kind,
         message_id: message_id.map(str::to_owned),
         duration_ms: 1,
+        refused: Vec::new(),
     };
     let cases = [
         ("by SES", sent_by("ses", Some("0100-a")), Some("0100-a"), Some("0100-a")),

@@ -143,6 +143,7 @@ pub fn sent() -> Verdict {
         provider_kind: "smtp",
         message_id: Some("relay-1".into()),
         duration_ms: 12,
+        refused: Vec::new(),
     }
 }
 

@@ -217,7 +217,7 @@ pub fn recipient_states() -> Value {
     let state = required_all(json!({ "address": text(), "status": status(), "at": time() }));
     json!({
         "type": "array", "items": state,
-        "description": "Only of an email to several: what was reported of each; those of whom nothing was are missing.",
+        "description": "Only of an email to several: what was reported of each, or that its copy was refused; those of whom nothing is known are missing.",
     })
 }
 

@@ -255,6 +255,7 @@ impl Simulation<'_> {
                         provider_kind: "smtp",
                         message_id,
                         duration_ms: 5,
+                        refused: Vec::new(),
                     },
                     vec![event(EventKind::Sent)],
                 )
@@ -415,6 +416,7 @@ impl Simulation<'_> {
                 provider_kind: "smtp",
                 message_id: None,
                 duration_ms: 1,
+                refused: Vec::new(),
             };
             let events = vec![Event::new(EventKind::Sent, self.now)];
             let by = SettledBy::Worker;
