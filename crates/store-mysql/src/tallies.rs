@@ -362,6 +362,26 @@ pub async fn prune(connection: &mut MySqlConnection, before_day: i64, limit: u32
     Ok(days.rows_affected() + gone)
 }
 
+/// Takes away what up to `limit` companies with a daily limit handed in on days before that one. They are named, so that
+/// the statement which deletes meets no row of today, which somebody may hold.
+pub async fn prune_limits(
+    connection: &mut MySqlConnection,
+    before_day: i64,
+    limit: u32,
+) -> Result<u64, Fault> {
+    let sql = "SELECT DISTINCT company_id FROM company_days WHERE day < ? ORDER BY company_id LIMIT ?";
+    let rows = sqlx::query(sql).bind(before_day).bind(limit).fetch_all(&mut *connection).await?;
+    let companies: Vec<String> = rows.iter().map(|row| get(row, "company_id")).collect::<Result<_, _>>()?;
+    let mut gone = 0;
+    for companies in portions(&companies) {
+        let mut sql = QueryBuilder::<MySql>::new("DELETE FROM company_days WHERE company_id IN ");
+        push_list(&mut sql, companies.iter().cloned());
+        sql.push(" AND day < ").push_bind(before_day);
+        gone += sql.build().execute(&mut *connection).await?.rows_affected();
+    }
+    Ok(gone)
+}
+
 type OldTally = (String, String, i64, String);
 
 async fn old_tallies(

@@ -10,7 +10,7 @@ use model::alert::FAILURES_WITHIN;
 use model::{EmailId, Secret, Status, Timestamp, WorkerId};
 use sqlx::mysql::MySqlRow;
 use sqlx::{MySql, MySqlConnection, QueryBuilder, Row as _};
-use store::tallies::kept_since;
+use store::tallies::{kept_since, limits_kept_since};
 use store::{Pruned, QueueStats, Retention, StoreError, Upkeep, Weakness};
 use uuid::Uuid;
 
@@ -167,7 +167,8 @@ async fn prune(lane: &mut Lane, pruning: &Pruning) -> Result<(Pruned, Walk), Fau
         emails: delete_emails(lane, &emails).await?,
         dead_letters: forget_dead_letters(lane, now.minus(retention.dead_letters), limit).await?,
         idempotency_keys: delete_keys(&mut lane.connection, now, limit).await?,
-        tallies: tallies::prune(&mut lane.connection, kept_since(now), limit).await?,
+        tallies: tallies::prune(&mut lane.connection, kept_since(now), limit).await?
+            + tallies::prune_limits(&mut lane.connection, limits_kept_since(now), limit).await?,
         is_under_way: !(walk.contents.is_empty() && walk.emails.is_empty()),
     };
     prune_traces(&mut lane.connection, retention, now, limit).await?;

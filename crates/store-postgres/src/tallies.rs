@@ -247,3 +247,15 @@ pub async fn prune(connection: &mut PgConnection, before_day: i64, limit: u32) -
     let counts = counts.bind(company).bind(before_day).bind(limit).execute(connection).await?;
     Ok(gone + people + counts.rows_affected())
 }
+
+/// Takes away what companies with a daily limit handed in on up to `limit` days before that one.
+pub async fn prune_limits(connection: &mut PgConnection, before_day: i64, limit: u32) -> Result<u64, Fault> {
+    let days = sqlx::query(
+        "WITH old AS MATERIALIZED (
+             SELECT company_id, day FROM company_days WHERE day < $1 ORDER BY company_id, day LIMIT $2
+             FOR UPDATE SKIP LOCKED
+         )
+         DELETE FROM company_days d USING old WHERE d.company_id = old.company_id AND d.day = old.day",
+    );
+    Ok(days.bind(before_day).bind(i64::from(limit)).execute(connection).await?.rows_affected())
+}

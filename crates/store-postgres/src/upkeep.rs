@@ -9,7 +9,7 @@ use model::alert::FAILURES_WITHIN;
 use model::{EmailId, Secret, Status, Timestamp, WorkerId};
 use sqlx::{PgConnection, PgPool, Row as _};
 use store::detail::Detail;
-use store::tallies::kept_since;
+use store::tallies::{kept_since, limits_kept_since};
 use store::{Pruned, QueueStats, Retention, StoreError, Upkeep, Weakness};
 use uuid::Uuid;
 
@@ -183,7 +183,8 @@ async fn prune(
     let pruned = Pruned {
         contents: delete_contents(connection, &contents).await?,
         idempotency_keys: delete_keys(connection, now, limit).await?,
-        tallies: tallies::prune(connection, kept_since(now), limit).await?,
+        tallies: tallies::prune(connection, kept_since(now), limit).await?
+            + tallies::prune_limits(connection, limits_kept_since(now), limit).await?,
         is_under_way: !(walk.contents.is_nil() && walk.emails.is_nil()),
         dead_letters: end_dead_letters(connection, now.minus(retention.dead_letters), limit).await?,
         // Last, since it ends with the counts.

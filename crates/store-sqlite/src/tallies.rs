@@ -262,6 +262,16 @@ pub fn prune(connection: &Connection, before_day: i64, limit: u32) -> Result<u64
     Ok(days + gone)
 }
 
+/// Takes away what companies with a daily limit handed in on up to `limit` days before that one.
+pub fn prune_limits(connection: &Connection, before_day: i64, limit: u32) -> Result<u64, StoreError> {
+    execute(
+        connection,
+        "DELETE FROM company_days WHERE (company_id, day) IN (
+             SELECT company_id, day FROM company_days WHERE day < ?1 LIMIT ?2)",
+        (before_day, limit),
+    )
+}
+
 type OldTally = (String, String, i64, String);
 
 fn old_tallies(connection: &Connection, before_day: i64, limit: u32) -> Result<Vec<OldTally>, StoreError> {

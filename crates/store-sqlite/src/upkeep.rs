@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use model::alert::FAILURES_WITHIN;
 use model::{Secret, Status, Timestamp, WorkerId};
 use rusqlite::Connection;
-use store::tallies::kept_since;
+use store::tallies::{kept_since, limits_kept_since};
 use store::{Pruned, QueueStats, Retention, RoomLeft, Routes, StoreError, Upkeep, Weakness};
 
 use crate::error::from_sqlite;
@@ -169,7 +169,8 @@ fn prune(
         (now.millis(), limit),
     )?;
     prune_traces(work.connection, retention, now, limit)?;
-    pruned.tallies = tallies::prune(work.connection, kept_since(now), limit)?;
+    pruned.tallies = tallies::prune(work.connection, kept_since(now), limit)?
+        + tallies::prune_limits(work.connection, limits_kept_since(now), limit)?;
     Ok(pruned)
 }
 

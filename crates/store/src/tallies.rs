@@ -35,6 +35,12 @@ pub fn kept_since(now: Timestamp) -> i64 {
     day_of(now) - DAYS_KEPT
 }
 
+/// The first day for which what a company with a daily limit handed in is kept: yesterday, until every process has seen
+/// midnight. Should one be later still, the day is counted anew.
+pub fn limits_kept_since(now: Timestamp) -> i64 {
+    day_of(now) - 1
+}
+
 #[async_trait]
 pub trait Tallies: Send + Sync {
     /// Adds up what was noted since the last time, at most `limit` notes. Returns how many there were; call again while

@@ -104,7 +104,7 @@ pub struct Pruned {
     pub emails: u64,
     pub dead_letters: u64,
     pub idempotency_keys: u64,
-    /// Rows of counts by day, and of whom they were about.
+    /// Rows of counts by day, those of daily limits too, and of whom they were about.
     pub tallies: u64,
     /// There is more to look at, though nothing of this may have had to go.
     pub is_under_way: bool,

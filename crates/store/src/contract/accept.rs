@@ -5,7 +5,7 @@ use model::{Content, Email, EventKind, KeyMode, NewEmail, Recipient, Status, Tim
 use testkit::{START, a_full_email, an_email, an_email_at, at_secs};
 
 use super::stage::{DAY, a_company, acceptance, backlog, kinds, listed_ids, read, stored};
-use crate::{Acceptance, Accepted, EmailFilter, Store};
+use crate::{Acceptance, Accepted, EmailFilter, Pruned, Retention, Store};
 
 /// Every field of an email reads back as it was handed in.
 pub async fn an_email_reads_back_field_by_field(store: &dyn Store) {
@@ -177,6 +177,30 @@ pub async fn a_daily_limit_counts_what_came_before_it(store: &dyn Store) {
     let left = Accepted::OverDailyLimit { left: 1 };
     assert_eq!(accept_some(store, acme, 2, Some(9), noon).await, left, "eight came in all");
     assert_eq!(accept_some(store, acme, 1, Some(9), noon).await, Accepted::Stored);
+}
+
+/// What was handed in on a day is of no use once that day is over everywhere.
+pub async fn days_of_limits_are_forgotten(store: &dyn Store) {
+    let (acme, other) = (a_company(store, "acme").await, a_company(store, "other").await);
+    for company in [acme, other] {
+        assert_eq!(accept_some(store, company, 2, Some(5), START).await, Accepted::Stored);
+    }
+    let retention = Retention { content: 30 * DAY, emails: 30 * DAY, dead_letters: 30 * DAY };
+    let pruned = async |days: u32| {
+        let mut gone = 0;
+        loop {
+            let step = store.prune(&retention, START.plus(DAY * days), 1).await.expect("pruned");
+            gone += step.tallies;
+            if step == Pruned::default() {
+                return gone;
+            }
+        }
+    };
+    assert_eq!(pruned(1).await, 0, "yesterday is kept");
+    assert_eq!(accept_some(store, acme, 2, Some(5), START.plus(DAY * 2)).await, Accepted::Stored);
+    assert_eq!(pruned(2).await, 2);
+    let left = Accepted::OverDailyLimit { left: 3 };
+    assert_eq!(accept_some(store, acme, 4, Some(5), START.plus(DAY * 2)).await, left, "today stays counted");
 }
 
 async fn set_limit(store: &dyn Store, company: model::CompanyId, daily_limit: Option<u32>) {

@@ -57,6 +57,7 @@ macro_rules! store_contract {
                 a_batch_is_all_or_none,
                 the_daily_limit_is_exact,
                 the_daily_limit_starts_anew_at_midnight,
+                days_of_limits_are_forgotten,
                 a_daily_limit_counts_what_came_before_it,
             ] racing [the_daily_limit_holds_in_a_race]
             idempotency [
