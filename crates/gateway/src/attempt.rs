@@ -241,7 +241,7 @@ async fn carry_out(
     }
     let now = gateway.clock.now();
     let content = claim.content.take().expect("an email without content does not pass validation");
-    let outgoing = route.outgoing(&claim, content, &treatment.policy);
+    let outgoing = route.outgoing(&claim, content, &treatment.policy, now);
     let asked = Instant::now();
     begin(gateway, flight, &route, now, events).await?;
     // And again: a store that was long in answering may have used up the email's time, or its turn at the provider.

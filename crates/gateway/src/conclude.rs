@@ -3,14 +3,13 @@
 
 use std::time::Duration;
 
-use model::attempt::LostLease;
+use model::attempt::{LostLease, with_refused_copies};
 use model::email::Wishes;
 use model::{
     Category, Claim, CompanySettings, ErrorCode, Event, EventKind, Failure, OnUnknown, RetryPolicy,
     Timestamp, Verdict,
 };
 use provider::{SendError, Taken};
-use serde_json::{Value, json};
 
 use crate::Settings;
 use crate::validate::Invalid;
@@ -170,14 +169,12 @@ impl Case<'_> {
         duration_ms: u64,
         refused: Vec<Failure>,
     ) -> Conclusion {
-        let mut event = self
+        let event = self
             .event(EventKind::Sent)
             .with("providerMessageId", message_id.clone())
             .with("provider", provider.clone())
             .with("durationMs", duration_ms);
-        if !refused.is_empty() {
-            event = event.with("copiesRefused", refused.iter().map(refused_copy).collect::<Vec<_>>());
-        }
+        let event = with_refused_copies(event, &refused);
         self.note(event).end(Verdict::Sent { provider, provider_kind, message_id, duration_ms, refused })
     }
 
@@ -373,16 +370,6 @@ fn with_failure(event: Event, failure: &Failure) -> Event {
         Some(code) => event.with("originalCode", code.clone()),
         None => event,
     }
-}
-
-/// A copy that the provider refused while it took the email.
-fn refused_copy(failure: &Failure) -> Value {
-    json!({
-        "recipient": failure.refused.as_ref().map(ToString::to_string),
-        "errorCode": failure.code.as_str(),
-        "errorMessage": failure.message,
-        "originalCode": failure.original_code,
-    })
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use model::email::{Outgoing, Wishes};
 use model::{
     Address, Category, Claim, CompanySettings, Content, Envelope, ErrorCode, Failure, KeyMode, Mailbox,
-    RetryPolicy,
+    RetryPolicy, Timestamp,
 };
-use provider::Provider;
+use provider::{Provider, SEND_TIMEOUT};
 
 use crate::{CAPTURE, EnvironmentGuard, Gateway, Settings};
 
@@ -98,13 +98,21 @@ pub fn choose(
 
 impl Route {
     /// The email as the provider gets to see it.
-    pub fn outgoing(&self, claim: &Claim, content: Content, policy: &RetryPolicy) -> Outgoing {
+    pub fn outgoing(
+        &self,
+        claim: &Claim,
+        content: Content,
+        policy: &RetryPolicy,
+        now: Timestamp,
+    ) -> Outgoing {
+        // The wait for the next attempt begins when this one has ended.
+        let left = claim.expires_at.since(now).saturating_sub(SEND_TIMEOUT);
         Outgoing {
             id: claim.id(),
             company: claim.company,
             attempt: claim.attempt,
             series: claim.series,
-            is_last_attempt: policy.is_last(claim.attempt_in_series),
+            is_last_attempt: policy.may_be_last(claim.attempt_in_series, left),
             created_at: claim.created_at,
             from: self.from.clone(),
             envelope: self.redirected(claim.envelope.clone()),
@@ -330,7 +338,12 @@ mod tests {
         scene.claim.envelope.cc = vec![an_address("bob@example.com")];
         scene.claim.envelope.bcc = vec![an_address("eve@example.com")];
         let content = scene.claim.content.clone().expect("content");
-        let outgoing = chosen(&scene).expect("a route").outgoing(&scene.claim, content, &RetryPolicy::fast());
+        let outgoing = chosen(&scene).expect("a route").outgoing(
+            &scene.claim,
+            content,
+            &RetryPolicy::fast(),
+            testkit::START,
+        );
         assert_eq!(outgoing.envelope.to.expose(), "staging@acme.com");
         assert!(outgoing.envelope.cc.is_empty() && outgoing.envelope.bcc.is_empty());
     }

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::address::Address;
 use crate::clock::Timestamp;
 use crate::company::KeyMode;
 use crate::email::{Content, Entity, Envelope, Recipient, Wishes};
 use crate::error_code::{Category, ErrorCode};
+use crate::event::Event;
 use crate::id::{CompanyId, EmailId};
 use crate::trace::TraceContext;
 
@@ -91,6 +94,23 @@ pub struct Failure {
     /// Whom the provider refused, where it refused one of the recipients and not the email. Few failures have it, so it
     /// takes no room in the others.
     pub refused: Option<Box<Address>>,
+}
+
+/// Tells of copies that the provider refused while it took the email, if there are any. Addresses are masked.
+pub fn with_refused_copies(event: Event, refused: &[Failure]) -> Event {
+    let copy = |failure: &Failure| {
+        json!({
+            "recipient": failure.refused.as_ref().map(ToString::to_string),
+            "errorCode": failure.code.as_str(),
+            "errorMessage": failure.message,
+            "originalCode": failure.original_code,
+        })
+    };
+    if refused.is_empty() {
+        event
+    } else {
+        event.with("copiesRefused", refused.iter().map(copy).collect::<Vec<_>>())
+    }
 }
 
 /// How an attempt ended, as the store is to record it.

@@ -211,7 +211,8 @@ pub struct Outgoing {
     /// Which series of attempts this is: 0, until a replay begins another. Within a series a provider that knows its
     /// requests again takes the email once.
     pub series: u32,
-    /// No other follows by the retry policy: a copy that cannot be taken now is better left out than the email lost.
+    /// No other may follow, by the retry policy or in its time: a copy that cannot be taken now is better left out than the
+    /// email lost.
     pub is_last_attempt: bool,
     pub created_at: Timestamp,
     pub from: Mailbox,

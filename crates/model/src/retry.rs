@@ -33,16 +33,17 @@ impl RetryPolicy {
         }
     }
 
-    /// No other attempt follows `attempt` (counted from 1).
-    pub fn is_last(&self, attempt: u32) -> bool {
-        attempt >= self.max_attempts
+    /// No other attempt may follow `attempt` (counted from 1), by its number or because the time that is left does not do
+    /// for the longest that the wait can be.
+    pub fn may_be_last(&self, attempt: u32, left: Duration) -> bool {
+        self.delay_after(attempt, 1.0, None).is_none_or(|delay| delay >= left)
     }
 
     /// How long to wait after `attempt` (counted from 1) failed, or `None` when it was the last one.
     /// `dice` is a random number from -1 to 1 that decides the jitter. A provider's `retry_after` is never
     /// undercut.
     pub fn delay_after(&self, attempt: u32, dice: f64, retry_after: Option<Duration>) -> Option<Duration> {
-        if self.is_last(attempt) {
+        if attempt >= self.max_attempts {
             return None;
         }
         let step = usize::try_from(attempt.max(1) - 1).unwrap_or(usize::MAX);

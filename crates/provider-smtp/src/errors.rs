@@ -71,10 +71,10 @@ impl Mishap {
         }
     }
 
-    /// Says which recipient it was about, since the server need not.
+    /// Says which recipient it was about, since the server need not. A server that hangs up says nothing of anybody.
     pub fn with_recipient(self, recipient: &str) -> Self {
         match self {
-            Self::Reply { code, text, .. } => {
+            Self::Reply { code, text, .. } if code != 421 => {
                 let text = format!("{text} (recipient {recipient})");
                 Self::Reply { code, text, recipient: Some(Address::trusted(recipient.to_owned())) }
             }

@@ -346,11 +346,11 @@ async fn a_refused_copy_is_left_out() {
 #[tokio::test]
 async fn a_copy_that_may_pass_is_waited_for() {
     let cases = [
-        ("for now", "450 4.2.0 later\r\n", false, "SMTP_TRANSIENT_450"),
-        ("the server goes", "421 4.3.2 closing\r\n", true, "SMTP_TRANSIENT_421"),
-        ("no login", "530 5.7.0 log in first\r\n", true, "SMTP_REJECTED_530"),
+        ("for now", "450 4.2.0 later\r\n", false, "SMTP_TRANSIENT_450", Some("bob@example.com")),
+        ("the server goes", "421 4.3.2 closing\r\n", true, "SMTP_TRANSIENT_421", None),
+        ("no login", "530 5.7.0 log in first\r\n", true, "SMTP_REJECTED_530", Some("bob@example.com")),
     ];
-    for (case, answer_to_bob, is_last_attempt, code) in cases {
+    for (case, answer_to_bob, is_last_attempt, code, refused) in cases {
         let (config, listener) = provider_and_listener("tls=none").await;
         let smtp = provider(config);
         let server = async {
@@ -361,11 +361,7 @@ async fn a_copy_that_may_pass_is_waited_for() {
         let client = async move {
             let error = smtp.send(&with_copies(is_last_attempt)).await.expect_err(case);
             assert_eq!(error.code.as_str(), code, "{case}");
-            assert_eq!(
-                (error.refused, error.taken),
-                (Some(an_address("bob@example.com")), Taken::No),
-                "{case}"
-            );
+            assert_eq!((error.refused, error.taken), (refused.map(an_address), Taken::No), "{case}");
         };
         tokio::join!(client, server);
     }

@@ -168,8 +168,8 @@ struct Changes {
     messages: Vec<(EmailId, String)>,
     /// What is counted of the events.
     notes: Notes,
-    /// Given up for a reason that says something of the address: the code and when.
-    refused: BTreeMap<EmailId, (Verdict, Timestamp)>,
+    /// Verdicts that count against an address, and when.
+    counted: BTreeMap<EmailId, (Verdict, Timestamp)>,
 }
 
 pub async fn settle(
@@ -313,7 +313,7 @@ impl Changes {
             self.events.push((id, event.clone()));
         }
         if !counted_failures(&settlement.verdict).is_empty() {
-            self.refused.insert(id, (settlement.verdict.clone(), settlement.now));
+            self.counted.insert(id, (settlement.verdict.clone(), settlement.now));
         }
     }
 
@@ -350,16 +350,16 @@ impl Changes {
         let events: Vec<(EmailId, &Event)> = self.events.iter().map(|(id, event)| (*id, event)).collect();
         row::add_uncounted(connection, &events).await?;
         self.notes.write(connection).await?;
-        count_failed(connection, self.refused).await
+        count_failed(connection, self.counted).await
     }
 }
 
-/// What the provider would not take counts against whom it refused.
+/// What was given up, or refused, counts against whom it was for.
 async fn count_failed(
     connection: &mut MySqlConnection,
-    mut refused: BTreeMap<EmailId, (Verdict, Timestamp)>,
+    mut counted: BTreeMap<EmailId, (Verdict, Timestamp)>,
 ) -> Result<(), Fault> {
-    if refused.is_empty() {
+    if counted.is_empty() {
         return Ok(());
     }
     let mut sql = QueryBuilder::<MySql>::new(format!(
@@ -367,12 +367,12 @@ async fn count_failed(
          FROM email_outbox o FORCE INDEX (PRIMARY) WHERE o.id IN ",
         row::COLUMNS
     ));
-    push_list(&mut sql, refused.keys().map(EmailId::to_string));
+    push_list(&mut sql, counted.keys().map(EmailId::to_string));
     let rows = sql.build().fetch_all(&mut *connection).await?;
     let records: Vec<Record> = rows.iter().map(row::record).collect::<Result<_, _>>()?;
     let mut failed = Vec::with_capacity(records.len());
     for record in &records {
-        let Some((verdict, now)) = refused.remove(&record.id) else { continue };
+        let Some((verdict, now)) = counted.remove(&record.id) else { continue };
         for failure in counted_failures(&verdict) {
             if let Some(address) = failed_address(failure, record) {
                 failed.push(Failed { record, address, code: failure.code.as_str().to_owned(), now });

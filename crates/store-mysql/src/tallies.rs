@@ -362,24 +362,27 @@ pub async fn prune(connection: &mut MySqlConnection, before_day: i64, limit: u32
     Ok(days.rows_affected() + gone)
 }
 
-/// Takes away what up to `limit` companies with a daily limit handed in on days before that one. They are named, so that
+/// Takes away what companies with a daily limit handed in on up to `limit` days before that one. They are named, so that
 /// the statement which deletes meets no row of today, which somebody may hold.
 pub async fn prune_limits(
     connection: &mut MySqlConnection,
     before_day: i64,
     limit: u32,
 ) -> Result<u64, Fault> {
-    let sql = "SELECT DISTINCT company_id FROM company_days WHERE day < ? ORDER BY company_id LIMIT ?";
+    let sql = "SELECT company_id, day FROM company_days WHERE day < ? ORDER BY company_id, day LIMIT ?";
     let rows = sqlx::query(sql).bind(before_day).bind(limit).fetch_all(&mut *connection).await?;
-    let companies: Vec<String> = rows.iter().map(|row| get(row, "company_id")).collect::<Result<_, _>>()?;
-    let mut gone = 0;
-    for companies in portions(&companies) {
-        let mut sql = QueryBuilder::<MySql>::new("DELETE FROM company_days WHERE company_id IN ");
-        push_list(&mut sql, companies.iter().cloned());
-        sql.push(" AND day < ").push_bind(before_day);
-        gone += sql.build().execute(&mut *connection).await?.rows_affected();
+    let old: Vec<(String, i64)> = rows
+        .iter()
+        .map(|row| Ok((get(row, "company_id")?, get(row, "day")?)))
+        .collect::<Result<_, Fault>>()?;
+    for old in portions(&old) {
+        let mut sql = QueryBuilder::<MySql>::new("DELETE FROM company_days WHERE (company_id, day) IN ");
+        sql.push_tuples(old, |mut row, (company, day)| {
+            row.push_bind(company).push_bind(day);
+        });
+        sql.build().execute(&mut *connection).await?;
     }
-    Ok(gone)
+    Ok(old.len() as u64)
 }
 
 type OldTally = (String, String, i64, String);

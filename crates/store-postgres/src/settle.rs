@@ -262,25 +262,25 @@ pub async fn settle(lane: &mut Lane, settlements: &[Settlement]) -> Result<Vec<S
     settlements.iter().enumerate().map(answer).collect()
 }
 
-/// What the provider would not take counts against whom it refused. Then come the counts of all.
+/// What was given up, or refused, counts against whom it was for. Then come the counts of all.
 async fn count_failed(
     connection: &mut PgConnection,
     settlements: &[Settlement],
     settled: &HashSet<usize>,
 ) -> Result<(), Fault> {
     let mut counts = Counts::default();
-    let mut refused: BTreeMap<EmailId, &Settlement> = BTreeMap::new();
+    let mut counted: BTreeMap<EmailId, &Settlement> = BTreeMap::new();
     for &place in settled {
         let settlement = &settlements[place];
         counts.moved(Status::Processing, Change::of(settlement)?.to);
         if !counted_failures(&settlement.verdict).is_empty() {
-            refused.insert(settlement.guard.id, settlement);
+            counted.insert(settlement.guard.id, settlement);
         }
     }
-    let records = records(connection, refused.keys()).await?;
+    let records = records(connection, counted.keys()).await?;
     let mut failed = Vec::with_capacity(records.len());
     for record in &records {
-        let Some(Settlement { verdict, now, .. }) = refused.remove(&record.id) else { continue };
+        let Some(Settlement { verdict, now, .. }) = counted.remove(&record.id) else { continue };
         for failure in counted_failures(verdict) {
             if let Some(address) = failed_address(failure, record) {
                 failed.push(Failed { record, address, code: failure.code.as_str().to_owned(), now: *now });

@@ -101,7 +101,7 @@ fn is_repeated(
     Ok(standing.holds(settlement, change))
 }
 
-/// What the provider would not take counts against whom it refused.
+/// What was given up, or refused, counts against whom it was for.
 fn count_failures(connection: &Connection, seq: i64, settlement: &Settlement) -> Result<(), StoreError> {
     let (record, now) = (row::at(connection, seq)?, settlement.now);
     for failure in counted_failures(&settlement.verdict) {

@@ -1,5 +1,6 @@
 //! What a verdict means for the row, decided once for every store; a store only writes it down.
 
+use model::attempt::with_refused_copies;
 use model::{ErrorCode, Event, EventKind, Failure, Move, Status, Timestamp, Verdict};
 
 use crate::{SettledBy, Settlement, StoreError};
@@ -163,11 +164,14 @@ impl Standing {
 pub fn late_result(settlement: &Settlement) -> Event {
     let event = Event::new(EventKind::LateResult, settlement.now).with("fence", settlement.guard.fence);
     match &settlement.verdict {
-        Verdict::Sent { provider, message_id, duration_ms, .. } => event
-            .with("result", "SENT")
-            .with("provider", provider.as_str())
-            .with("providerMessageId", message_id.clone())
-            .with("durationMs", *duration_ms),
+        Verdict::Sent { provider, message_id, duration_ms, refused, .. } => {
+            let event = event
+                .with("result", "SENT")
+                .with("provider", provider.as_str())
+                .with("providerMessageId", message_id.clone())
+                .with("durationMs", *duration_ms);
+            with_refused_copies(event, refused)
+        }
         Verdict::Retry { failure, .. } | Verdict::Hold { failure } | Verdict::Fail { failure, .. } => {
             event.with("result", "ERROR").with("errorCode", failure.code.as_str())
         }

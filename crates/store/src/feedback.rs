@@ -16,8 +16,8 @@ pub trait Feedback: Send + Sync {
     /// find one than what came from nowhere; carries out those that do. Returns how many did.
     async fn rematch(&self, now: Timestamp, limit: u32) -> Result<u32, StoreError>;
 
-    /// What was reported of each recipient of an email that went to several; those of whom nothing was reported are
-    /// missing.
+    /// What was reported of each recipient of an email that went to several, or that its copy was refused; those of whom
+    /// nothing is known are missing.
     async fn recipient_states(
         &self,
         company: CompanyId,

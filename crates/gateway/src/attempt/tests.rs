@@ -65,35 +65,42 @@ async fn the_patient_policy_waits_for_hours() {
     assert_eq!(stage.seconds_of(id, EventKind::SentAttempt).await, [0, 900, 4_500, 26_100]);
 }
 
-/// A copy that may yet be taken is waited for; when no other attempt follows, the email goes without it, and its history
-/// says so.
+/// A copy that may yet be taken is waited for; when no other attempt follows, by the policy or in its time, the email goes
+/// without it, and its history says so.
 #[tokio::test]
 async fn the_last_attempt_leaves_out_a_refused_copy() {
-    let copy = an_address("bob@example.com");
-    let refusal = Failure { refused: Some(Box::new(copy.clone())), ..a_failure("SMTP_TRANSIENT_450") };
-    let provider = FakeProvider::new(move |email: Outgoing| {
-        let answer = if email.is_last_attempt {
-            Ok(Receipt { refused: vec![refusal.clone()], ..taken().expect("taken") })
-        } else {
-            refused(Category::Transient, Taken::No)
-        };
-        std::future::ready(answer).boxed()
-    });
-    let stage = Stage::with(provider).await;
-    let mut email = an_email(stage.company.id);
-    email.envelope.cc = vec![copy.clone()];
-    let id = stage.accept(email).await;
-    work_through(&stage, Duration::from_secs(60)).await;
-    assert_eq!((stage.status(id).await, stage.provider.handed().len()), (Status::Sent, 5));
-    let last = stage.events(id).await.pop().expect("a history");
-    let told = &last.metadata["copiesRefused"];
-    assert_eq!(
-        (&told[0]["recipient"], &told[0]["errorCode"]),
-        (&"b***@e***.com".into(), &"SMTP_TRANSIENT_450".into())
-    );
-    let states = stage.gateway.store.recipient_states(stage.company.id, id).await.expect("read");
-    let states: Vec<_> = states.into_iter().map(|state| (state.address, state.status)).collect();
-    assert_eq!(states, [(copy, Status::Failed)]);
+    for (ttl_secs, attempts) in [(DAY, 5), (120, 4)] {
+        let copy = an_address("bob@example.com");
+        let refusal = Failure { refused: Some(Box::new(copy.clone())), ..a_failure("SMTP_TRANSIENT_450") };
+        let provider = FakeProvider::new(move |email: Outgoing| {
+            let answer = if email.is_last_attempt {
+                Ok(Receipt { refused: vec![refusal.clone()], ..taken().expect("taken") })
+            } else {
+                refused(Category::Transient, Taken::No)
+            };
+            std::future::ready(answer).boxed()
+        });
+        let stage = Stage::with(provider).await;
+        let mut email = an_email(stage.company.id);
+        email.envelope.cc = vec![copy.clone()];
+        email.expires_at = stage.gateway.clock.now().plus(Duration::from_secs(ttl_secs));
+        let id = stage.accept(email).await;
+        for _ in 0..300 {
+            run_once(&stage.gateway).await.expect("the store works");
+            stage.pass(Duration::from_secs(1));
+        }
+        let handed = stage.provider.handed().len();
+        assert_eq!((stage.status(id).await, handed), (Status::Sent, attempts), "{ttl_secs} s");
+        let last = stage.events(id).await.pop().expect("a history");
+        let told = &last.metadata["copiesRefused"][0];
+        assert_eq!(
+            (&told["recipient"], &told["errorCode"]),
+            (&"b***@e***.com".into(), &"SMTP_TRANSIENT_450".into())
+        );
+        let states = stage.gateway.store.recipient_states(stage.company.id, id).await.expect("read");
+        let states: Vec<_> = states.into_iter().map(|state| (state.address, state.status)).collect();
+        assert_eq!(states, [(copy, Status::Failed)]);
+    }
 }
 
 #[tokio::test]
@@ -318,7 +325,12 @@ async fn a_provider_that_hangs_is_cut_off_and_its_outcome_unknown() {
     let from = testkit::a_mailbox("hi@acme.com");
     let route = Route { provider: "main".into(), from, redirect_to: None };
     let content = claim.content.clone().expect("content");
-    let ending = send(&provider, "main".into(), &route.outgoing(&claim, content, &RetryPolicy::fast())).await;
+    let ending = send(
+        &provider,
+        "main".into(),
+        &route.outgoing(&claim, content, &RetryPolicy::fast(), testkit::START),
+    )
+    .await;
     let Ending::NotSent(error) = ending else { panic!("{ending:?}") };
     assert_eq!((error.code.as_str(), error.category), ("PROVIDER_TIMEOUT", Category::Timeout));
     assert_eq!(error.taken, Taken::Unknown);

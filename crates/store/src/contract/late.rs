@@ -44,13 +44,14 @@ pub async fn a_late_send_keeps_its_provider_id(store: &dyn Store) {
         provider_kind: "smtp",
         message_id: Some("late-77".into()),
         duration_ms: 9,
-        refused: Vec::new(),
+        refused: vec![a_failure("SMTP_REJECTED_550")],
     };
     let now = owner.claimed_at;
     assert_eq!(settle(store, stale, verdict, now).await, Settled::Late);
     let late = last_event(store, company, id).await;
     assert_eq!((late.kind, late.at), (EventKind::LateResult, now));
     assert!(late.metadata.values().any(|value| value == "late-77"), "{:?}", late.metadata);
+    assert_eq!(late.metadata["copiesRefused"][0]["errorCode"], "SMTP_REJECTED_550");
     assert_eq!(read(store, company, id).await.provider_message_id, None);
 }
 
