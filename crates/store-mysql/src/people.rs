@@ -176,7 +176,9 @@ impl Named<'_> {
         let text = |secret: &Option<Secret<String>>| secret.as_ref().map(|secret| secret.expose().clone());
         person.external_id = person.external_id.take().or_else(|| self.recipient.external_id.clone());
         person.document_hmac = person.document_hmac.take().or_else(|| self.document());
-        person.document_sealed = self.sealed().or_else(|| person.document_sealed.take());
+        if person.document_hmac == self.document() {
+            person.document_sealed = self.sealed().or_else(|| person.document_sealed.take());
+        }
         person.email = self.email.envelope.to.expose().to_owned();
         person.name = text(&self.recipient.name).or_else(|| person.name.take());
         person.legal_name = text(&self.recipient.legal_name).or_else(|| person.legal_name.take());

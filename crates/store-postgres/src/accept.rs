@@ -1,8 +1,8 @@
 //! Acceptance: what waits is stored together, as a rule in one statement that is its own transaction.
 //!
-//! A group in which requests may decide about each other (a daily limit, one person or one idempotency key
-//! twice) is decided in order inside a transaction first, and then stored by the same statement. Rows are in `insert`, who
-//! the emails name in `people`.
+//! A group in which requests may decide about each other (a daily limit, one idempotency key twice, one person under
+//! several keys) is decided in order inside a transaction first, and then stored by the same statement. Rows are in
+//! `insert`, whom the emails name in `people`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use uuid::Uuid;
 use crate::error::Fault;
 use crate::insert::{Entry, Keys, insert, insert_with_keys};
 use crate::lane::{Lane, Lanes};
-use crate::people::{self, People};
+use crate::people::{self, People, Run};
 use crate::wake::Wake;
 
 const SIZE: GroupSize = GroupSize {
@@ -66,7 +66,6 @@ impl Request {
             email,
             prepared,
             key,
-            recipient: email.recipient.as_ref().and_then(|recipient| recipient.id),
         })
     }
 
@@ -125,25 +124,40 @@ fn portions(requests: Vec<Request>) -> Vec<Vec<Request>> {
 type Answer = Result<Accepted, StoreError>;
 
 async fn accept(lane: &mut Lane, requests: &[Request]) -> Result<Vec<Answer>, Fault> {
-    let mut entries: Vec<Entry<'_>> = requests.iter().flat_map(Request::entries).collect();
-    if must_be_decided(requests) || statements(&entries).len() > 1 {
-        return Ok(accept_in_order(lane, requests).await?.into_iter().map(Ok).collect());
+    match accept_together(lane, requests).await {
+        Err(fault) if fault.is_person_named_twice() => {
+            lane.undo().await?;
+            accept_in_order(lane, requests, |entries| entries.chunks(1).flat_map(people::runs).collect())
+                .await
+        }
+        answers => answers,
     }
-    let people = People::of(&mut lane.connection, &mut entries).await?;
-    if people.are_as_known() && requests.iter().all(|request| request.acceptance.key.is_none()) {
-        insert(&mut lane.connection, lane.shard, &entries).await?;
-        return Ok(vec![Ok(Accepted::Stored); requests.len()]);
+}
+
+async fn accept_together(lane: &mut Lane, requests: &[Request]) -> Result<Vec<Answer>, Fault> {
+    let entries: Vec<Entry<'_>> = requests.iter().flat_map(Request::entries).collect();
+    let has_keys = requests.iter().any(|request| request.acceptance.key.is_some());
+    match &people::runs(&entries)[..] {
+        [(_, people)] if !must_be_decided(requests) && statements(&entries).len() == 1 => {
+            if !has_keys {
+                insert(lane, &entries, people).await?;
+                return Ok(vec![Ok(Accepted::Stored); requests.len()]);
+            }
+            // Who speaks for others may not get its key.
+            if !people.meet {
+                return accept_with_keys(lane, requests, &entries, people).await;
+            }
+        }
+        _ => {}
     }
-    accept_with_keys(lane, requests, &entries, &people).await
+    accept_in_order(lane, requests, people::runs).await
 }
 
 /// Do these requests depend on each other, or on rows that have to be locked first?
 fn must_be_decided(requests: &[Request]) -> bool {
     let mut keys = HashSet::new();
     let is_limited = |request: &Request| request.acceptance.daily_limit.is_some();
-    requests.iter().any(is_limited)
-        || !requests.iter().filter_map(Request::key).all(|key| keys.insert(key))
-        || people::meet(requests.iter().flat_map(|request| &request.acceptance.emails))
+    requests.iter().any(is_limited) || !requests.iter().filter_map(Request::key).all(|key| keys.insert(key))
 }
 
 /// All keys are different: who gets its key is stored by the same statement, with what it says of people; the others hear
@@ -152,10 +166,10 @@ async fn accept_with_keys(
     lane: &mut Lane,
     requests: &[Request],
     entries: &[Entry<'_>],
-    people: &People,
+    people: &People<'_>,
 ) -> Result<Vec<Answer>, Fault> {
     let keys = Keys::of(requests.iter().map(|request| &request.acceptance));
-    let gained = insert_with_keys(lane, entries, &keys, people).await?;
+    let gained = insert_with_keys(lane, entries, people, &keys).await?;
     let is_lost = |request: &&Request| {
         request.key().is_some_and(|(company, key)| !gained.contains(&(company, key.to_owned())))
     };
@@ -201,8 +215,13 @@ fn answer_to(request: &Request, kept: &KeptAnswer) -> Accepted {
     request.acceptance.key.as_ref().map_or(Accepted::Stored, |key| kept.to(&key.body_hash))
 }
 
-/// One request after the other, as if they had come one by one; then everything that is to be stored at once.
-async fn accept_in_order(lane: &mut Lane, requests: &[Request]) -> Result<Vec<Accepted>, Fault> {
+/// One request after the other, as if they had come one by one; then everything that is to be stored at once, in as many
+/// statements as `cut` makes of it.
+async fn accept_in_order(
+    lane: &mut Lane,
+    requests: &[Request],
+    cut: for<'s, 'a> fn(&'s [Entry<'a>]) -> Vec<Run<'s, 'a>>,
+) -> Result<Vec<Answer>, Fault> {
     lane.begin().await?;
     let connection = &mut lane.connection;
     let mut decision = Decision {
@@ -214,13 +233,12 @@ async fn accept_in_order(lane: &mut Lane, requests: &[Request]) -> Result<Vec<Ac
     decision.keys.write(connection, requests).await?;
     write_days(connection, &decision.days).await?;
     let stored = requests.iter().zip(&answers).filter(|(_, answer)| **answer == Accepted::Stored);
-    let mut entries: Vec<Entry<'_>> = stored.flat_map(|(request, _)| request.entries()).collect();
-    People::of(connection, &mut entries).await?.write(connection).await?;
-    for entries in statements(&entries) {
-        insert(connection, lane.shard, entries).await?;
+    let entries: Vec<Entry<'_>> = stored.flat_map(|(request, _)| request.entries()).collect();
+    for (entries, people) in statements(&entries).into_iter().flat_map(cut) {
+        insert(lane, entries, &people).await?;
     }
     lane.commit().await?;
-    Ok(answers)
+    Ok(answers.into_iter().map(Ok).collect())
 }
 
 /// Cuts rows into statements of bounded size.

@@ -43,6 +43,12 @@ impl Fault {
         }
     }
 
+    /// One statement was to write the same person twice: by different identifiers, which turned out to be of one.
+    pub fn is_person_named_twice(&self) -> bool {
+        // cardinality_violation
+        matches!(self, Self::Sql(Error::Database(error)) if code(&**error) == "21000")
+    }
+
     /// The connection answers in good order: what failed was the statement.
     pub fn leaves_connection_usable(&self) -> bool {
         match self {

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::accept::Prepared;
 use crate::error::Fault;
 use crate::lane::Lane;
-use crate::people::{People, write_people};
+use crate::people::{People, known_columns, known_people, write_people};
 use crate::row::{at, clean, signed};
 
 /// A new email with all that its rows are made of.
@@ -23,7 +23,6 @@ pub struct Entry<'a> {
     pub email: &'a NewEmail,
     pub prepared: &'a Prepared,
     pub key: Option<&'a str>,
-    pub recipient: Option<RecipientId>,
 }
 
 /// The rows of an email, from `email` and `body`, in the common part of both statements. The counts come from the rows
@@ -87,15 +86,16 @@ const INSERT: &str = concat!(
     " SELECT 1"
 );
 
+/// The same for emails that name people or come under keys.
+///
 /// The key of a request is taken if it is free or its time is over; emails whose key was not taken are left out, and what
 /// they say of people with them. The counts wait for the people: whoever waits for a person must not hold a row of theirs.
 /// Keys are taken in one order by everybody, so that two groups never wait for each other in a circle. `IS TRUE` keeps
 /// the planner from making a loop of what is a look into a hash table.
-macro_rules! insert_with_keys {
-    ($($people:ident)+) => { concat!(
+const INSERT_WITH_KEYS: &str = concat!(
     "WITH gained AS (
          INSERT INTO idempotency_keys (company_id, key, body_hash, answer, created_at, keep_until)
-         SELECT * FROM UNNEST($27::uuid[], $28::text[], $29::bytea[], $30::text[], $31::bigint[], $32::bigint[])
+         SELECT * FROM UNNEST($33::uuid[], $34::text[], $35::bytea[], $36::text[], $37::bigint[], $38::bigint[])
              AS given (company_id, key, body_hash, answer, created_at, keep_until)
          ORDER BY company_id, key
          ON CONFLICT (company_id, key) DO UPDATE
@@ -103,9 +103,19 @@ macro_rules! insert_with_keys {
                  keep_until = excluded.keep_until
              WHERE idempotency_keys.keep_until <= excluded.created_at
          RETURNING company_id, key
-     ), email AS (SELECT * FROM ",
-    given!(", $33::text[]", ", key"),
-    " WHERE key IS NULL OR (company_id, key) IN (SELECT company_id, key FROM gained)
+     ), email AS (
+         SELECT given.id, given.company_id, given.status, given.priority, given.due_at, given.expires_at, given.mode,
+                given.to_email, given.subject, given.created_at, given.scheduled_at, given.ttl_ms, given.request_id,
+                given.external_id, given.entity_id, given.recipient_external_id, given.size_bytes, given.detail,
+                given.due_after_intake, given.route, ",
+    known_columns!(),
+    " FROM ",
+    given!(
+        ", $27::uuid[], $28::text[], $29::bytea[], $30::text[], $31::text[], $32::boolean[], $39::text[]",
+        ", person_id, document_hmac, document_sealed, name, legal_name, speaks, key"
+    ),
+    known_people!(),
+    " WHERE key IS NULL OR (given.company_id, key) IN (SELECT company_id, key FROM gained)
      ), body AS NOT MATERIALIZED (
          SELECT email_id, body FROM (SELECT unnest($1::uuid[]) AS email_id, unnest($22::bytea[]) AS body) AS given
          WHERE (email_id IN (SELECT id FROM email)) IS TRUE
@@ -113,19 +123,21 @@ macro_rules! insert_with_keys {
          SELECT * FROM UNNEST($23::uuid[], $24::text[], $25::uuid[]) AS given (company_id, tag, email_id)
          WHERE (email_id IN (SELECT id FROM email)) IS TRUE
      ), ",
-    write_people!(34 35 36 37 38 39 40 41 42 43, "(email_id IN (SELECT id FROM email)) IS TRUE", $($people)+),
+    write_people!(),
     ", ",
     inserts!("(SELECT count(*) FROM people) >= 0"),
     " SELECT company_id, key FROM gained"
-) };
-}
-const INSERT_WITH_KEYS: &str = insert_with_keys!(new and known);
-/// Most people who are written are new.
-const INSERT_WITH_NEWCOMERS: &str = insert_with_keys!(all new);
+);
 
-pub async fn insert(connection: &mut PgConnection, shard: i16, entries: &[Entry<'_>]) -> Result<(), Fault> {
-    let columns = Columns::of(entries);
-    columns.bind(sqlx::query(INSERT), shard).execute(connection).await?;
+/// Emails whose keys, if they have any, are theirs already.
+pub async fn insert(lane: &mut Lane, entries: &[Entry<'_>], people: &People<'_>) -> Result<(), Fault> {
+    if people.are_named() {
+        let keyless: Vec<Entry<'_>> = entries.iter().map(|entry| Entry { key: None, ..*entry }).collect();
+        insert_with_keys(lane, &keyless, people, &Keys::none()).await?;
+    } else {
+        let query = Columns::of(entries).bind(sqlx::query(INSERT), lane.shard);
+        query.execute(&mut lane.connection).await?;
+    }
     Ok(())
 }
 
@@ -133,14 +145,13 @@ pub async fn insert(connection: &mut PgConnection, shard: i16, entries: &[Entry<
 pub async fn insert_with_keys(
     lane: &mut Lane,
     entries: &[Entry<'_>],
+    people: &People<'_>,
     keys: &Keys<'_>,
-    people: &People,
 ) -> Result<HashSet<(Uuid, String)>, Fault> {
-    let columns = Columns::of(entries);
     let key_of_each: Vec<Option<&str>> = entries.iter().map(|entry| entry.key).collect();
-    let sql = if people.are_all_new() { INSERT_WITH_NEWCOMERS } else { INSERT_WITH_KEYS };
-    let query = keys.bind(columns.bind(sqlx::query(sql), lane.shard)).bind(key_of_each);
-    read_keys(people.bind(query).fetch_all(&mut lane.connection).await?)
+    let query = Columns::of(entries).bind(sqlx::query(INSERT_WITH_KEYS), lane.shard);
+    let query = keys.bind(people.bind(query)).bind(key_of_each);
+    read_keys(query.fetch_all(&mut lane.connection).await?)
 }
 
 fn read_keys(rows: Vec<sqlx::postgres::PgRow>) -> Result<HashSet<(Uuid, String)>, Fault> {
@@ -206,7 +217,7 @@ impl<'a> Columns<'a> {
         self.request_ids.push(clean(&email.request_id));
         self.external_ids.push(email.external_id.as_deref().map(clean));
         self.entity_ids.push(email.entity.as_ref().map(|entity| clean(&entity.id)));
-        self.recipient_ids.push(entry.recipient.map(RecipientId::uuid));
+        self.recipient_ids.push(email.recipient.as_ref().and_then(|person| person.id).map(RecipientId::uuid));
         self.recipient_external_ids.push(recipient_external_id.map(clean));
         self.sizes.push(signed(u64::try_from(email.content.size_bytes()).unwrap_or(u64::MAX)));
         self.details.push(&entry.prepared.detail);
@@ -268,6 +279,10 @@ impl<'a> Keys<'a> {
             Some((acceptance.company.uuid(), acceptance.key.as_ref()?, acceptance.now))
         };
         Self(acceptances.filter_map(key).collect())
+    }
+
+    fn none() -> Self {
+        Self(Vec::new())
     }
 
     pub fn is_empty(&self) -> bool {

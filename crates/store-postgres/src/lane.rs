@@ -208,6 +208,14 @@ impl Lane {
         &mut self.connection
     }
 
+    /// Ends the transaction, if one is under way, without anything of it.
+    pub async fn undo(&mut self) -> Result<(), Fault> {
+        if self.is_in_transaction {
+            sqlx::query("ROLLBACK").execute(&mut self.connection).await?;
+        }
+        Ok(())
+    }
+
     pub async fn commit(&mut self) -> Result<(), Fault> {
         self.is_in_transaction = false;
         sqlx::query("COMMIT").execute(&mut self.connection).await?;

@@ -121,7 +121,8 @@ pub fn upsert(connection: &Connection, email: &NewEmail) -> Result<Option<Recipi
              ON CONFLICT (id) DO UPDATE SET
                  external_id = coalesce(external_id, excluded.external_id),
                  document_hmac = coalesce(document_hmac, excluded.document_hmac),
-                 document_sealed = coalesce(excluded.document_sealed, document_sealed),
+                 document_sealed = CASE WHEN document_hmac IS NULL OR document_hmac = excluded.document_hmac
+                     THEN coalesce(excluded.document_sealed, document_sealed) ELSE document_sealed END,
                  email = excluded.email, name = coalesce(excluded.name, name),
                  legal_name = coalesce(excluded.legal_name, legal_name),
                  updated_at = excluded.updated_at, deleted_at = NULL",

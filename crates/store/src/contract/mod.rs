@@ -260,6 +260,7 @@ macro_rules! store_contract {
                 identifiers_are_learned,
                 an_own_id_is_one_person,
                 a_batch_names_one_person_once,
+                a_batch_makes_people_known_in_order,
                 people_belong_to_their_company,
                 another_companys_recipient_is_never_touched,
                 names_stay_with_their_email,

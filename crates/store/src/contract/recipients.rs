@@ -2,10 +2,12 @@
 //! latest address, and only to their own company.
 
 use model::{CompanyId, NewEmail, Recipient, RecipientId, Secret};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
 use testkit::{START, a_recipient, an_address, an_email, an_email_at, at_secs};
 
-use super::stage::{a_company, acceptance, read, recipient_of_id, stored};
-use crate::{Accepted, RecipientRecord, Store};
+use super::stage::{a_company, a_key, acceptance, read, recipient_of_id, stored};
+use crate::{Acceptance, Accepted, RecipientRecord, Store};
 
 /// A recipient that is named for the first time is created, and the email knows its id.
 pub async fn a_named_recipient_is_created(store: &dyn Store) {
@@ -104,6 +106,81 @@ pub async fn a_batch_names_one_person_once(store: &dyn Store) {
     }
     assert!(people[0].is_some());
     assert!(people.iter().all(|person| *person == people[0]), "{people:?}");
+}
+
+/// Whoever is named together is known as if the emails had come one by one, under a key or not: by any identifiers that
+/// two of them share, the second email means whom the first made known.
+pub async fn a_batch_makes_people_known_in_order(store: &dyn Store) {
+    for seed in 0..12 {
+        let mut dice = StdRng::seed_from_u64(seed);
+        let named: Vec<Recipient> = (0..7).map(|_| anybody(&mut dice)).collect();
+        let emails = |company: CompanyId| -> Vec<NewEmail> {
+            let email = |(number, recipient): (usize, &Recipient)| {
+                let mut email = NewEmail { recipient: Some(recipient.clone()), ..an_email(company) };
+                email.envelope.to = an_address(&format!("r{number}@example.com"));
+                email
+            };
+            named.iter().enumerate().map(email).collect()
+        };
+        let company = |name: &str| format!("{name}-{seed}");
+        let one_by_one = a_company(store, &company("one")).await;
+        let alone: Vec<NewEmail> = emails(one_by_one);
+        for email in &alone {
+            stored(store, email.clone()).await;
+        }
+        let expected = portrait(store, one_by_one, &alone).await;
+        for key in [None, Some(a_key("k", 1, "{}", START))] {
+            let together = a_company(store, &company(if key.is_some() { "keyed" } else { "batch" })).await;
+            let batch = emails(together);
+            let accepted = store.accept(Acceptance { key, ..acceptance(batch.clone(), START) }).await;
+            assert_eq!(accepted.expect("accept"), Accepted::Stored);
+            assert_eq!(portrait(store, together, &batch).await, expected, "seed {seed}: {named:?}");
+        }
+    }
+}
+
+/// Somebody known by one of two external ids, one of two documents, or both.
+fn anybody(dice: &mut StdRng) -> Recipient {
+    let one_of =
+        |dice: &mut StdRng, names: [&str; 2]| names.get(dice.random_range(0..3)).map(|&name| name.to_owned());
+    loop {
+        let external_id = one_of(dice, ["customer-7", "customer-8"]);
+        let document_hmac = one_of(dice, ["5f", "60"]).map(|byte| byte.repeat(32));
+        if external_id.is_some() || document_hmac.is_some() {
+            return Recipient { external_id, document_hmac, ..Recipient::default() };
+        }
+    }
+}
+
+/// For each of the emails, and then for each identifier alone, who is meant: people by the order in which they appear, with
+/// what is known of them.
+async fn portrait(
+    store: &dyn Store,
+    company: CompanyId,
+    emails: &[NewEmail],
+) -> Vec<(usize, Option<String>, String)> {
+    let mut ids = Vec::new();
+    for email in emails {
+        ids.extend(read(store, company, email.id).await.recipient.and_then(|recipient| recipient.id));
+    }
+    assert_eq!(ids.len(), emails.len(), "each email knows its recipient");
+    let mut people: Vec<RecipientId> = Vec::new();
+    let mut portrait = Vec::new();
+    for id in &ids {
+        if !people.contains(id) {
+            people.push(*id);
+        }
+        let number = people.iter().position(|known| known == id).unwrap_or_default();
+        let record = recipient_of_id(store, company, *id).await.expect("the recipient is known");
+        portrait.push((number, record.external_id, record.email.expose().to_owned()));
+    }
+    for document in ["5f", "60"] {
+        let by_document = Recipient { document_hmac: Some(document.repeat(32)), ..Recipient::default() };
+        let id = send(store, company, by_document, "last@example.com").await;
+        let number = people.iter().position(|known| *known == id).unwrap_or(people.len());
+        portrait.push((number, None, String::new()));
+    }
+    portrait
 }
 
 /// The same identifiers in two companies are two people.
