@@ -1,5 +1,6 @@
 //! The load: keep-alive connections that post emails of a given size and note how long each answer took.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,7 +74,7 @@ async fn client(
     let mut stream = TcpStream::connect(load.address).await.context("the server takes no connection")?;
     stream.set_nodelay(true)?;
     let (mut accepted, mut refused, mut latencies) = (0, 0, Vec::new());
-    let mut buffer = Vec::with_capacity(4096);
+    let (mut request, mut answer) = (Vec::new(), Vec::with_capacity(4096));
     loop {
         let ticket = tickets.fetch_add(1, Ordering::Relaxed);
         if ticket >= load.count {
@@ -87,8 +88,9 @@ async fn client(
                 due
             }
         };
-        stream.write_all(&body.request(&load, ticket)).await?;
-        match read_status(&mut stream, &mut buffer).await? {
+        body.write_request(&load, ticket, &mut request)?;
+        stream.write_all(&request).await?;
+        match read_status(&mut stream, &mut answer).await? {
             202 => accepted += 1,
             _ => refused += 1,
         }
@@ -133,7 +135,8 @@ impl Body {
         Self { html: serde_json::Value::String(receipt(html_bytes)).to_string() }
     }
 
-    fn request(&self, load: &Load, ticket: u64) -> Vec<u8> {
+    /// Into a buffer that is used again: what the load costs is taken from what is measured.
+    fn write_request(&self, load: &Load, ticket: u64, request: &mut Vec<u8>) -> std::io::Result<()> {
         let (more, key) = match &load.detail {
             None => (String::new(), String::new()),
             Some(run) => (
@@ -144,18 +147,19 @@ impl Body {
                 format!("Idempotency-Key: {run}-{ticket}\r\n"),
             ),
         };
-        let body = format!(
-            "{{\"to\":\"customer{ticket}@example.com\",\"subject\":\"Your order {ticket}\",\"html\":{}{more}}}",
-            self.html
+        let start = format!(
+            "{{\"to\":\"customer{ticket}@example.com\",\"subject\":\"Your order {ticket}\",\"html\":"
         );
-        let head = format!(
+        let length = start.len() + self.html.len() + more.len() + 1;
+        request.clear();
+        write!(
+            request,
             "POST /v1/email/send HTTP/1.1\r\nHost: {}\r\nX-API-Key: {}\r\nContent-Type: application/json\r\n{key}\
-             Content-Length: {}\r\n\r\n",
-            load.address,
-            load.key,
-            body.len()
-        );
-        [head.into_bytes(), body.into_bytes()].concat()
+             Content-Length: {length}\r\n\r\n{start}",
+            load.address, load.key
+        )?;
+        request.extend_from_slice(self.html.as_bytes());
+        write!(request, "{more}}}")
     }
 }
 
