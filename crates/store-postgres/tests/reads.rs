@@ -1,15 +1,15 @@
-//! What a claim reads does not grow with what is waiting: the server counts the entries that are read of the
-//! indexes.
+//! What a claim reads does not grow with what is waiting, and what an acceptance reads not with who is known: the server
+//! counts the entries that are read of the indexes.
 
 mod support;
 
-use model::{CompanyId, Envelope, NewEmail, Secret};
+use model::{CompanyId, Envelope, NewEmail, Recipient, Secret};
 use sqlx::Row as _;
 use store::contract::stage::{a_company, a_worker, acceptance, request};
 use store::{ClaimRequest, Outbox as _, Routes, Upkeep as _};
 use store_postgres::PostgresStore;
 use support::{Database, run};
-use testkit::{START, an_email_at, at_secs};
+use testkit::{START, a_recipient, an_email_at, at_secs};
 
 const BACKLOG: usize = 2_000;
 const CLAIMS: i64 = 20;
@@ -97,4 +97,35 @@ async fn a_claim_reads_no_other_emails_whenever_it_was_planned() {
     // Those that end with the id.
     let sql = "SELECT sum(idx_scan)::bigint FROM pg_stat_user_indexes WHERE indexrelname LIKE 'outbox_by_%'";
     assert_eq!(counted(&database, sql).await, 0, "claims looked for emails in an index that is not by id");
+}
+
+/// So are acceptances: whoever is named is looked for by the name or the document, never among all of the company's people.
+#[tokio::test]
+async fn an_acceptance_reads_no_other_people_whenever_it_was_planned() {
+    let database = Database::new().await;
+    let store = database.open().await;
+    let mut connection = database.connect().await;
+    run(&mut connection, "ALTER TABLE recipients SET (autovacuum_enabled = false)").await;
+    let company = a_company(&store, "acme").await;
+    let naming = |number: i64| {
+        let document_hmac = Some(format!("{number:064x}"));
+        let recipient = Recipient { document_hmac, ..a_recipient(&format!("customer-{number}")) };
+        NewEmail { recipient: Some(recipient), ..an_email_at(company, START) }
+    };
+    for size in 0..SIZES {
+        let emails = (0..5).map(|number| naming(5 * size + number)).collect();
+        store.accept(acceptance(emails, START)).await.expect("accepted");
+        if size % 2 == 1 {
+            run(&mut connection, "ANALYZE recipients").await;
+        }
+        let newcomer = database.open().await;
+        let emails = vec![naming(5 * size), naming(-size - 1)];
+        newcomer.accept(acceptance(emails, START)).await.expect("accepted");
+        newcomer.close().await;
+    }
+    store.close().await;
+    drop(connection);
+    let sql = "SELECT sum(idx_scan)::bigint FROM pg_stat_user_indexes
+               WHERE indexrelname IN ('recipients_by_email', 'recipients_by_company')";
+    assert_eq!(counted(&database, sql).await, 0, "people were looked for in an index of all of them");
 }
