@@ -216,7 +216,8 @@ fn answer_to(request: &Request, kept: &KeptAnswer) -> Accepted {
 }
 
 /// One request after the other, as if they had come one by one; then everything that is to be stored at once, in as many
-/// statements as `cut` makes of it.
+/// statements as `cut` makes of it. From the second on they may wait for people while the first holds a row of counts: if
+/// two groups wait for each other in a circle, the server ends one, which is done again.
 async fn accept_in_order(
     lane: &mut Lane,
     requests: &[Request],
