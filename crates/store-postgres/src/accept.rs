@@ -1,7 +1,7 @@
 //! Acceptance: what waits is stored together, as a rule in one statement that is its own transaction.
 //!
-//! A group in which requests may decide about each other (a daily limit, one idempotency key twice, one person under
-//! several keys) is decided in order inside a transaction first, and then stored by the same statement. Rows are in
+//! A group in which requests may decide about each other (a daily limit, one idempotency key twice, keys and one person
+//! twice) is decided in order inside a transaction first, and then stored by the same statement. Rows are in
 //! `insert`, whom the emails name in `people`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -17,9 +17,9 @@ use store::{Acceptance, Accepted, KeptAnswer, StoreError, content_codec, count_t
 use uuid::Uuid;
 
 use crate::error::Fault;
-use crate::insert::{Entry, Keys, insert, insert_with_keys};
+use crate::insert::{Entry, Keys, insert, insert_deciding};
 use crate::lane::{Lane, Lanes};
-use crate::people::{self, People, Run};
+use crate::people::{self, Known, People};
 use crate::wake::Wake;
 
 const SIZE: GroupSize = GroupSize {
@@ -127,8 +127,9 @@ async fn accept(lane: &mut Lane, requests: &[Request]) -> Result<Vec<Answer>, Fa
     match accept_together(lane, requests).await {
         Err(fault) if fault.is_person_named_twice() => {
             lane.undo().await?;
-            accept_in_order(lane, requests, |entries| entries.chunks(1).flat_map(people::runs).collect())
-                .await
+            let entries: Vec<Entry<'_>> = requests.iter().flat_map(Request::entries).collect();
+            let known = people::read_known(lane.only_reads(), &entries).await?;
+            accept_in_order(lane, requests, &known).await
         }
         answers => answers,
     }
@@ -137,7 +138,8 @@ async fn accept(lane: &mut Lane, requests: &[Request]) -> Result<Vec<Answer>, Fa
 async fn accept_together(lane: &mut Lane, requests: &[Request]) -> Result<Vec<Answer>, Fault> {
     let entries: Vec<Entry<'_>> = requests.iter().flat_map(Request::entries).collect();
     let has_keys = requests.iter().any(|request| request.acceptance.key.is_some());
-    match &people::runs(&entries)[..] {
+    let nobody = Known::new();
+    match &people::runs(&entries, &nobody)[..] {
         [(_, people)] if !must_be_decided(requests) && statements(&entries).len() == 1 => {
             if !has_keys {
                 insert(lane, &entries, people).await?;
@@ -150,7 +152,7 @@ async fn accept_together(lane: &mut Lane, requests: &[Request]) -> Result<Vec<An
         }
         _ => {}
     }
-    accept_in_order(lane, requests, people::runs).await
+    accept_in_order(lane, requests, &nobody).await
 }
 
 /// Do these requests depend on each other, or on rows that have to be locked first?
@@ -169,7 +171,7 @@ async fn accept_with_keys(
     people: &People<'_>,
 ) -> Result<Vec<Answer>, Fault> {
     let keys = Keys::of(requests.iter().map(|request| &request.acceptance));
-    let gained = insert_with_keys(lane, entries, people, &keys).await?;
+    let gained = insert_deciding(lane, entries, people, &keys).await?;
     let is_lost = |request: &&Request| {
         request.key().is_some_and(|(company, key)| !gained.contains(&(company, key.to_owned())))
     };
@@ -216,13 +218,9 @@ fn answer_to(request: &Request, kept: &KeptAnswer) -> Accepted {
 }
 
 /// One request after the other, as if they had come one by one; then everything that is to be stored at once, in as many
-/// statements as `cut` makes of it. From the second on they may wait for people while the first holds a row of counts: if
-/// two groups wait for each other in a circle, the server ends one, which is done again.
-async fn accept_in_order(
-    lane: &mut Lane,
-    requests: &[Request],
-    cut: for<'s, 'a> fn(&'s [Entry<'a>]) -> Vec<Run<'s, 'a>>,
-) -> Result<Vec<Answer>, Fault> {
+/// statements as the people they name ask for. From the second on these may wait for people while the first holds some, and
+/// a row of counts: if two groups wait for each other in a circle, the server ends one, which is done again.
+async fn accept_in_order(lane: &mut Lane, requests: &[Request], known: &Known) -> Result<Vec<Answer>, Fault> {
     lane.begin().await?;
     let connection = &mut lane.connection;
     let mut decision = Decision {
@@ -235,7 +233,8 @@ async fn accept_in_order(
     write_days(connection, &decision.days).await?;
     let stored = requests.iter().zip(&answers).filter(|(_, answer)| **answer == Accepted::Stored);
     let entries: Vec<Entry<'_>> = stored.flat_map(|(request, _)| request.entries()).collect();
-    for (entries, people) in statements(&entries).into_iter().flat_map(cut) {
+    for (entries, people) in statements(&entries).into_iter().flat_map(|entries| people::runs(entries, known))
+    {
         insert(lane, entries, &people).await?;
     }
     lane.commit().await?;

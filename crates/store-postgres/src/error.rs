@@ -39,7 +39,7 @@ impl Fault {
             "40001" | "40P01" => true,
             // Two requests made the same person known at once.
             "23505" => error.table() == Some("recipients"),
-            _ => false,
+            _ => self.is_person_named_twice(),
         }
     }
 

@@ -86,13 +86,13 @@ const INSERT: &str = concat!(
     " SELECT 1"
 );
 
-/// The same for emails that name people or come under keys.
+/// The same for emails that name people or come under keys: the statement decides about both.
 ///
 /// The key of a request is taken if it is free or its time is over; emails whose key was not taken are left out, and what
 /// they say of people with them. The counts wait for the people: whoever waits for a person must not hold a row of theirs.
 /// Keys are taken in one order by everybody, so that two groups never wait for each other in a circle. `IS TRUE` keeps
 /// the planner from making a loop of what is a look into a hash table.
-const INSERT_WITH_KEYS: &str = concat!(
+const INSERT_DECIDING: &str = concat!(
     "WITH gained AS (
          INSERT INTO idempotency_keys (company_id, key, body_hash, answer, created_at, keep_until)
          SELECT * FROM UNNEST($33::uuid[], $34::text[], $35::bytea[], $36::text[], $37::bigint[], $38::bigint[])
@@ -133,7 +133,7 @@ const INSERT_WITH_KEYS: &str = concat!(
 pub async fn insert(lane: &mut Lane, entries: &[Entry<'_>], people: &People<'_>) -> Result<(), Fault> {
     if people.are_named() {
         let keyless: Vec<Entry<'_>> = entries.iter().map(|entry| Entry { key: None, ..*entry }).collect();
-        insert_with_keys(lane, &keyless, people, &Keys::none()).await?;
+        insert_deciding(lane, &keyless, people, &Keys::none()).await?;
     } else {
         let query = Columns::of(entries).bind(sqlx::query(INSERT), lane.shard);
         query.execute(&mut lane.connection).await?;
@@ -142,14 +142,14 @@ pub async fn insert(lane: &mut Lane, entries: &[Entry<'_>], people: &People<'_>)
 }
 
 /// Gives back the keys that were gained.
-pub async fn insert_with_keys(
+pub async fn insert_deciding(
     lane: &mut Lane,
     entries: &[Entry<'_>],
     people: &People<'_>,
     keys: &Keys<'_>,
 ) -> Result<HashSet<(Uuid, String)>, Fault> {
     let key_of_each: Vec<Option<&str>> = entries.iter().map(|entry| entry.key).collect();
-    let query = Columns::of(entries).bind(sqlx::query(INSERT_WITH_KEYS), lane.shard);
+    let query = Columns::of(entries).bind(sqlx::query(INSERT_DECIDING), lane.shard);
     let query = keys.bind(people.bind(query)).bind(key_of_each);
     read_keys(query.fetch_all(&mut lane.connection).await?)
 }

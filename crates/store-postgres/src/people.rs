@@ -7,11 +7,12 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use model::{NewEmail, Recipient, RecipientId, Secret};
-use sqlx::Postgres;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
+use sqlx::{PgConnection, Postgres, Row as _};
 use uuid::Uuid;
 
+use crate::error::Fault;
 use crate::insert::Entry;
 use crate::row::clean;
 
@@ -37,7 +38,7 @@ macro_rules! known_people {
 }
 pub(crate) use known_people;
 
-/// Columns of `email` that `known_people` yields. Most emails say nothing new of a person; then `says_more` is false and
+/// Columns of `email` that `known_people` yields. Most emails say nothing new of a person: then `says_more` is not true and
 /// nothing is written. A document that came sealed is always written: sealed twice it looks different, and the key may be
 /// another.
 macro_rules! known_columns {
@@ -45,7 +46,7 @@ macro_rules! known_columns {
         "coalesce(given.recipient_id, by_name.id, holder.id, given.person_id) AS recipient_id,
          CASE WHEN by_name.id <> holder.id OR by_name.document_hmac <> given.document_hmac THEN NULL
               ELSE given.document_hmac END AS document_hmac,
-         given.document_sealed, given.name, given.legal_name,
+         given.document_sealed, given.name, given.legal_name, given.speaks,
          given.speaks AND CASE
              WHEN by_name.id IS NOT NULL THEN
                  by_name.deleted_at IS NOT NULL OR by_name.email <> given.to_email
@@ -65,8 +66,10 @@ macro_rules! known_columns {
 }
 pub(crate) use known_columns;
 
-/// Writes what `email` says of people. In the order of their identifiers, in which everybody writes them, so that two
-/// groups that name the same people do not wait for each other in a circle.
+/// Writes what `email` says of people: of whom something new is said, all that is said. So two who mean the same person by
+/// different identifiers are found out, also where the second takes back what the first says: the server writes no row
+/// twice (`Fault::is_person_named_twice`). In the order of their identifiers, so that two statements that name the same
+/// people do not wait for each other in a circle.
 macro_rules! write_people {
     () => {
         "people AS (
@@ -75,12 +78,15 @@ macro_rules! write_people {
              SELECT recipient_id, company_id, recipient_external_id, document_hmac,
                     CASE WHEN document_hmac IS NOT NULL THEN document_sealed END, to_email, name, legal_name, created_at,
                     created_at
-             FROM email WHERE says_more
+             FROM email WHERE speaks AND (recipient_id IN (SELECT recipient_id FROM email WHERE says_more)) IS TRUE
              ORDER BY company_id, recipient_external_id, document_hmac
              ON CONFLICT (id) DO UPDATE SET
                  external_id = coalesce(recipients.external_id, excluded.external_id),
                  document_hmac = coalesce(recipients.document_hmac, excluded.document_hmac),
-                 document_sealed = coalesce(excluded.document_sealed, recipients.document_sealed),
+                 document_sealed = CASE
+                     WHEN recipients.document_hmac IS NULL OR recipients.document_hmac = excluded.document_hmac
+                     THEN coalesce(excluded.document_sealed, recipients.document_sealed)
+                     ELSE recipients.document_sealed END,
                  email = excluded.email, name = coalesce(excluded.name, recipients.name),
                  legal_name = coalesce(excluded.legal_name, recipients.legal_name),
                  updated_at = excluded.updated_at, deleted_at = NULL
@@ -102,7 +108,7 @@ fn named(email: &NewEmail) -> Option<&Recipient> {
 #[derive(Default)]
 pub struct People<'a> {
     mentions: Vec<Option<Mention<'a>>>,
-    /// Several of them name the same person.
+    /// Several of them name the same person, by the very same identifiers.
     pub meet: bool,
 }
 
@@ -121,18 +127,53 @@ struct Mention<'a> {
 /// Emails that one statement can store, and whom they name.
 pub type Run<'s, 'a> = (&'s [Entry<'a>], People<'a>);
 
+/// Who is known by which identifier; nobody, unless two identifiers turned out to be of one person.
+pub type Known = HashMap<Identifier, Uuid>;
+
+/// Reads who is known by the identifiers of these emails.
+pub async fn read_known(connection: &mut PgConnection, entries: &[Entry<'_>]) -> Result<Known, Fault> {
+    let named = || entries.iter().filter_map(|entry| Some((entry.email.company.uuid(), named(entry.email)?)));
+    let rows = sqlx::query(
+        "SELECT r.id, r.company_id, r.external_id, r.document_hmac
+         FROM UNNEST($1::uuid[], $2::text[], $3::text[]) AS named (company_id, external_id, document_hmac)
+              CROSS JOIN LATERAL (
+                  SELECT * FROM recipients r
+                  WHERE r.company_id = named.company_id AND r.external_id = named.external_id
+                  UNION ALL
+                  SELECT * FROM recipients r
+                  WHERE r.company_id = named.company_id AND r.document_hmac = named.document_hmac
+              ) AS r",
+    )
+    .bind(named().map(|(company, _)| company).collect::<Vec<_>>())
+    .bind(named().map(|(_, person)| person.external_id.as_deref().map(clean)).collect::<Vec<_>>())
+    .bind(named().map(|(_, person)| person.document_hmac.as_deref()).collect::<Vec<_>>())
+    .fetch_all(connection)
+    .await?;
+    let mut known = Known::new();
+    for row in &rows {
+        let (id, company): (Uuid, Uuid) = (row.try_get("id")?, row.try_get("company_id")?);
+        let external_id: Option<String> = row.try_get("external_id")?;
+        let document_hmac: Option<String> = row.try_get("document_hmac")?;
+        known.extend(external_id.map(|name| (Identifier::ExternalId(company, name), id)));
+        known.extend(document_hmac.map(|hmac| (Identifier::Document(company, hmac), id)));
+    }
+    Ok(known)
+}
+
 /// Cuts emails, in their order, into as few statements as they need: of those who share an identifier and not all of them,
 /// the second can mean somebody who is known only after the first. That two without a common identifier mean the same
-/// person is only found when they are stored.
-pub fn runs<'s, 'a>(entries: &'s [Entry<'a>]) -> Vec<Run<'s, 'a>> {
+/// person is found when they are stored, if it is not `known`.
+pub fn runs<'s, 'a>(entries: &'s [Entry<'a>], known: &Known) -> Vec<Run<'s, 'a>> {
     let mut runs = Vec::new();
+    let mut known = known.clone();
     let (mut from, mut run) = (0, Named::default());
     for (number, entry) in entries.iter().enumerate() {
-        if !run.takes(entry) {
+        let identifiers = identifiers(entry.email, &mut known);
+        if !run.takes(entry, &identifiers) {
             runs.push((&entries[from..number], std::mem::take(&mut run).people));
             from = number;
         }
-        run.add(entry);
+        run.add(entry, identifiers);
     }
     if from < entries.len() {
         runs.push((&entries[from..], run.people));
@@ -140,56 +181,68 @@ pub fn runs<'s, 'a>(entries: &'s [Entry<'a>]) -> Vec<Run<'s, 'a>> {
     runs
 }
 
-#[derive(PartialEq, Eq, Hash, Clone, Copy)]
-enum Identifier<'a> {
-    ExternalId(Uuid, &'a str),
-    Document(Uuid, &'a str),
+#[derive(PartialEq, Eq, Hash, Clone)]
+pub enum Identifier {
+    ExternalId(Uuid, String),
+    Document(Uuid, String),
+    /// Of somebody known.
+    Id(Uuid),
 }
 
 #[derive(Default)]
 struct Named<'a> {
     people: People<'a>,
     /// The last email that names each.
-    last: HashMap<Identifier<'a>, usize>,
+    last: HashMap<Identifier, usize>,
 }
 
 impl<'a> Named<'a> {
     /// Somebody of just these identifiers was named before, or nobody of any of them.
-    fn takes(&self, entry: &Entry<'a>) -> bool {
-        let Some(recipient) = named(entry.email) else { return true };
-        let mut last = identifiers(entry.email, recipient).map(|identifier| self.last.get(&identifier));
-        match last.next() {
-            Some(Some(&before)) => self.people.mentions[before].as_ref().is_some_and(|mention| {
+    fn takes(&self, entry: &Entry<'a>, identifiers: &[Identifier]) -> bool {
+        let mut before = identifiers.iter().filter_map(|identifier| self.last.get(identifier));
+        before.all(|&before| match (&self.people.mentions[before], named(entry.email)) {
+            (Some(mention), Some(recipient)) => {
                 mention.recipient.external_id == recipient.external_id
                     && mention.recipient.document_hmac == recipient.document_hmac
-            }),
-            _ => last.all(|last| last.is_none()),
-        }
+            }
+            _ => false,
+        })
     }
 
-    fn add(&mut self, entry: &Entry<'a>) {
+    fn add(&mut self, entry: &Entry<'a>, identifiers: Vec<Identifier>) {
         let number = self.people.mentions.len();
-        let Some(recipient) = named(entry.email) else { return self.people.mentions.push(None) };
-        let mut mention = Mention::of(entry.email, recipient);
-        for identifier in identifiers(entry.email, recipient) {
+        let mut mention = named(entry.email).map(|recipient| Mention::of(entry.email, recipient));
+        for identifier in identifiers {
             let before = self.last.insert(identifier, number);
-            if let Some(before) = before.and_then(|before| self.people.mentions[before].as_mut()) {
+            let before = before.and_then(|before| self.people.mentions[before].as_mut());
+            if let (Some(mention), Some(before)) = (&mut mention, before) {
                 self.people.meet = true;
                 mention.speak_for(before);
             }
         }
-        self.people.mentions.push(Some(mention));
+        self.people.mentions.push(mention);
     }
 }
 
-fn identifiers<'a>(
-    email: &NewEmail,
-    recipient: &'a Recipient,
-) -> impl Iterator<Item = Identifier<'a>> + use<'a> {
+/// All by which an email names somebody, with the id of whoever is known by it. From here on somebody is known by each of
+/// them, if nobody was: an email that names both makes one person of them.
+fn identifiers(email: &NewEmail, known: &mut Known) -> Vec<Identifier> {
+    let Some(recipient) = named(email) else { return Vec::new() };
     let company = email.company.uuid();
-    let external_id = recipient.external_id.as_deref().map(|id| Identifier::ExternalId(company, id));
-    let document = recipient.document_hmac.as_deref().map(|hmac| Identifier::Document(company, hmac));
-    external_id.into_iter().chain(document)
+    // As the database has it.
+    let text = |text: &String| clean(text).into_owned();
+    let external_id = recipient.external_id.as_ref().map(|id| Identifier::ExternalId(company, text(id)));
+    let document = recipient.document_hmac.as_ref().map(|hmac| Identifier::Document(company, text(hmac)));
+    let mut identifiers: Vec<Identifier> = external_id.into_iter().chain(document).collect();
+    if identifiers.len() > 1 || !known.is_empty() {
+        let found = identifiers.iter().find_map(|identifier| known.get(identifier)).copied();
+        let somebody = found.unwrap_or_else(|| RecipientId::new(email.created_at).uuid());
+        let ids = identifiers.iter().map(|identifier| *known.entry(identifier.clone()).or_insert(somebody));
+        let mut ids: Vec<Identifier> = ids.map(Identifier::Id).collect();
+        ids.dedup();
+        identifiers.extend(ids);
+    }
+    identifiers
 }
 
 impl<'a> Mention<'a> {

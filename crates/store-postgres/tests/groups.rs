@@ -4,15 +4,16 @@ mod support;
 
 use std::time::Duration;
 
-use model::{CompanyId, NewEmail};
+use model::{CompanyId, NewEmail, Recipient, Secret};
+use sqlx::Row as _;
 use store::contract::stage::{
     a_company, a_key, acceptance, begun, claim, listed_ids, read, sent, settlement, start,
 };
 use store::thread::HotThread;
-use store::{Acceptance, Accepted, Begun, EmailFilter, Outbox, Settled, StoreError};
+use store::{Acceptance, Accepted, Begun, EmailFilter, Outbox, Recipients as _, Settled, StoreError};
 use store_postgres::PostgresStore;
 use support::{Database, Fixture};
-use testkit::{START, a_recipient, an_email};
+use testkit::{START, a_recipient, an_address, an_email};
 
 /// A store that makes its groups on the test's own thread: what is asked at once comes together.
 async fn fresh() -> Fixture {
@@ -157,6 +158,61 @@ async fn people_named_at_once_are_one() {
         people.extend(read(&*first, company, id).await.recipient.and_then(|recipient| recipient.id));
     }
     assert_eq!(people.len(), 20);
+}
+
+/// Strangers mean one person by different identifiers, in the same moment: the address of the last counts, also where it is
+/// the one that was known before.
+#[tokio::test]
+async fn one_person_by_two_identifiers_in_a_group() {
+    let store = fresh().await;
+    for (name, keyed) in [("with keys", true), ("without", false)] {
+        let company = a_company(&*store, name).await;
+        let document_hmac = Some("5f".repeat(32));
+        let by_both = Recipient { document_hmac: document_hmac.clone(), ..a_recipient("customer-7") };
+        let by_name = a_recipient("customer-7");
+        let by_document = Recipient { document_hmac, ..Recipient::default() };
+        let request = |recipient: &Recipient, to: &str| {
+            let mut email = NewEmail { recipient: Some(recipient.clone()), ..an_email(company) };
+            email.envelope.to = an_address(to);
+            let key = keyed.then(|| a_key(&email.id.to_string(), 1, "{}", START));
+            Acceptance { key, ..acceptance(vec![email], START) }
+        };
+        store.accept(request(&by_both, "known@example.com")).await.expect("accepted");
+        let groups = [
+            [(&by_document, "other@example.com"), (&by_name, "known@example.com")],
+            [(&by_name, "other@example.com"), (&by_document, "known@example.com")],
+            [(&by_name, "one@example.com"), (&by_document, "other@example.com")],
+        ];
+        for group in groups {
+            let requests = group.iter().map(|(recipient, to)| request(recipient, to)).collect();
+            let answers = accept_all(&store, requests).await;
+            assert_eq!(answers, [Ok(Accepted::Stored), Ok(Accepted::Stored)], "{name}: {group:?}");
+            let people = store.recipients(company, None, 10).await.expect("read").items;
+            let addresses: Vec<&str> = people.iter().map(|person| person.email.expose()).collect();
+            assert_eq!(addresses, [group[1].1], "{name}: {group:?}");
+        }
+    }
+}
+
+/// The sealed copy is of the document by which a person is found.
+#[tokio::test]
+async fn another_document_does_not_replace_the_sealed_one() {
+    let store = fresh().await;
+    let company = a_company(&*store, "acme").await;
+    let mut connection = store.database.connect().await;
+    for (byte, sealed, expected) in [("5f", 1, 1), ("60", 2, 1), ("5f", 3, 3)] {
+        let recipient = Recipient {
+            document_hmac: Some(byte.repeat(32)),
+            document_sealed: Some(Secret::new(vec![sealed])),
+            ..a_recipient("customer-7")
+        };
+        let email = NewEmail { recipient: Some(recipient), ..an_email(company) };
+        store.accept(acceptance(vec![email], START)).await.expect("accepted");
+        let row = sqlx::query("SELECT document_hmac, document_sealed FROM recipients");
+        let row = row.fetch_one(&mut connection).await.expect("one person");
+        let found: (String, Vec<u8>) = (row.get(0), row.get(1));
+        assert_eq!(found, ("5f".repeat(32), vec![expected]), "after {byte}, {sealed}");
+    }
 }
 
 /// More than fits into one statement is still one transaction.

@@ -128,4 +128,8 @@ async fn an_acceptance_reads_no_other_people_whenever_it_was_planned() {
     let sql = "SELECT sum(idx_scan)::bigint FROM pg_stat_user_indexes
                WHERE indexrelname IN ('recipients_by_email', 'recipients_by_company')";
     assert_eq!(counted(&database, sql).await, 0, "people were looked for in an index of all of them");
+    // By name, by document and by id, each of seven.
+    let sql = "SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE relname = 'recipients'";
+    let read = counted(&database, sql).await;
+    assert!(read <= SIZES * 7 * 3, "{read} entries read for {} emails", SIZES * 7);
 }

@@ -108,35 +108,44 @@ pub async fn a_batch_names_one_person_once(store: &dyn Store) {
     assert!(people.iter().all(|person| *person == people[0]), "{people:?}");
 }
 
-/// Whoever is named together is known as if the emails had come one by one, under a key or not: by any identifiers that
-/// two of them share, the second email means whom the first made known.
+/// Whoever is named together is known as if the emails had come one by one, under a key or not and whoever was known
+/// before: two that share an identifier, or whose identifiers are of one person, are of that person, with the address of
+/// the last.
 pub async fn a_batch_makes_people_known_in_order(store: &dyn Store) {
-    for seed in 0..12 {
+    for seed in 0..24 {
         let mut dice = StdRng::seed_from_u64(seed);
-        let named: Vec<Recipient> = (0..7).map(|_| anybody(&mut dice)).collect();
-        let emails = |company: CompanyId| -> Vec<NewEmail> {
-            let email = |(number, recipient): (usize, &Recipient)| {
-                let mut email = NewEmail { recipient: Some(recipient.clone()), ..an_email(company) };
-                email.envelope.to = an_address(&format!("r{number}@example.com"));
-                email
-            };
-            named.iter().enumerate().map(email).collect()
+        let mut named = |count: usize| -> Vec<(Recipient, String)> {
+            let address = |dice: &mut StdRng| format!("r{}@example.com", dice.random_range(0..3));
+            (0..count).map(|_| (anybody(&mut dice), address(&mut dice))).collect()
         };
-        let company = |name: &str| format!("{name}-{seed}");
-        let one_by_one = a_company(store, &company("one")).await;
-        let alone: Vec<NewEmail> = emails(one_by_one);
-        for email in &alone {
-            stored(store, email.clone()).await;
-        }
-        let expected = portrait(store, one_by_one, &alone).await;
-        for key in [None, Some(a_key("k", 1, "{}", START))] {
-            let together = a_company(store, &company(if key.is_some() { "keyed" } else { "batch" })).await;
-            let batch = emails(together);
-            let accepted = store.accept(Acceptance { key, ..acceptance(batch.clone(), START) }).await;
-            assert_eq!(accepted.expect("accept"), Accepted::Stored);
-            assert_eq!(portrait(store, together, &batch).await, expected, "seed {seed}: {named:?}");
+        let (before, now) = (named(2), named(5));
+        let mut expected = None;
+        for way in ["one by one", "batch", "batch under a key"] {
+            let company = a_company(store, &format!("{way} {seed}")).await;
+            let emails: Vec<NewEmail> = now.iter().map(|person| an_email_to(company, person)).collect();
+            for person in &before {
+                stored(store, an_email_to(company, person)).await;
+            }
+            if way == "one by one" {
+                for email in &emails {
+                    stored(store, email.clone()).await;
+                }
+            } else {
+                let key = way.ends_with("key").then(|| a_key("k", 1, "{}", START));
+                let accepted = store.accept(Acceptance { key, ..acceptance(emails.clone(), START) }).await;
+                assert_eq!(accepted.expect("accept"), Accepted::Stored);
+            }
+            let portrait = portrait(store, company, &emails).await;
+            let expected = expected.get_or_insert_with(|| portrait.clone());
+            assert_eq!(portrait, *expected, "seed {seed}, {way}: {before:?}, then {now:?}");
         }
     }
+}
+
+fn an_email_to(company: CompanyId, (recipient, address): &(Recipient, String)) -> NewEmail {
+    let mut email = NewEmail { recipient: Some(recipient.clone()), ..an_email(company) };
+    email.envelope.to = an_address(address);
+    email
 }
 
 /// Somebody known by one of two external ids, one of two documents, or both.
@@ -152,7 +161,7 @@ fn anybody(dice: &mut StdRng) -> Recipient {
     }
 }
 
-/// For each of the emails, and then for each identifier alone, who is meant: people by the order in which they appear, with
+/// For each of the emails, and then for each document alone, who is meant: people by the order in which they appear, with
 /// what is known of them.
 async fn portrait(
     store: &dyn Store,
