@@ -21,6 +21,9 @@ use crate::error::from_sqlite;
 use crate::writer::Work;
 use crate::{SqliteStore, intake, recipients, row, settle};
 
+/// About what the rows of an email take beside its content, with their entries in indexes.
+const ROWS_BYTES: u64 = 4096;
+
 #[async_trait]
 impl Outbox for SqliteStore {
     async fn accept(&self, acceptance: Acceptance) -> Result<Accepted, StoreError> {
@@ -28,6 +31,7 @@ impl Outbox for SqliteStore {
         // Compressing is work for the many callers, not for the one writer.
         let blocks: Vec<Vec<u8>> =
             acceptance.emails.iter().map(|email| content_codec::encode(&email.content)).collect();
+        self.room.take(blocks.iter().map(|block| block.len() as u64 + ROWS_BYTES).sum())?;
         self.writer.take_in(move |work| accept(work, &acceptance, &blocks)).await
     }
 

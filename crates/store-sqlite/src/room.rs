@@ -4,10 +4,11 @@
 //! must not fail: the results of calls to providers, leases, reports, retention. Below the reserve nothing is taken in
 //! and nothing new is claimed; when next to nothing is left, no call begins either.
 //!
-//! The checkpointer looks, beside the writer; whoever accepts or claims reads one number that it left.
+//! The checkpointer looks, beside the writer; whoever accepts or claims reads one number that it left. What is accepted
+//! between two looks is counted, so that a quick writer does not use up a small reserve before anybody looks.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,8 @@ const NEAR_BYTES: u64 = 512 * MIB;
 /// every second to record their results.
 const LEASE_GRACE: Duration = Duration::from_secs(10);
 const MIB: u64 = 1024 * 1024;
+/// What is accepted takes room twice until the log begins anew: there, and in the database.
+const COPIES: u64 = 2;
 
 /// The reserve where none is set: a tenth of the file system. It has to hold a log of full length and what is in
 /// flight, which does not grow with the disk; and a small file system would be all reserve.
@@ -75,6 +78,12 @@ impl Seen {
         }
     }
 
+    /// How much may be written before it is not enough any more.
+    fn spare(&self) -> u64 {
+        let above_reserve = self.left().saturating_sub(self.reserve);
+        above_reserve.min(self.free.saturating_sub(self.reserve / 4))
+    }
+
     /// Would it be enough without the log? Otherwise the log stays as long as it is: whoever else fills the disk cannot
     /// take that room away.
     fn is_short_for(&self, log: u64, before: Level) -> bool {
@@ -87,6 +96,8 @@ pub struct Room {
     /// As the operator wants it.
     reserve_bytes: Option<u64>,
     level: AtomicU8,
+    /// What may still be accepted until the next look.
+    spare_bytes: AtomicI64,
     looks: Mutex<Looks>,
 }
 
@@ -103,7 +114,12 @@ struct Looks {
 impl Room {
     /// Without a reserve of the operator's choice it follows from the size of the file system; one of zero is none.
     pub fn with_reserve(reserve_bytes: Option<u64>) -> Self {
-        Self { reserve_bytes, level: AtomicU8::new(Level::Enough as u8), looks: Mutex::default() }
+        Self {
+            reserve_bytes,
+            level: AtomicU8::new(Level::Enough as u8),
+            spare_bytes: AtomicI64::new(i64::MAX),
+            looks: Mutex::default(),
+        }
     }
 
     /// Is there room for new work?
@@ -114,6 +130,21 @@ impl Room {
     /// An error unless there is room for new work.
     pub fn check(&self) -> Result<(), StoreError> {
         if self.is_enough() { Ok(()) } else { Err(self.short()) }
+    }
+
+    /// An error unless there is room for an acceptance of this size, which then counts as stored.
+    pub fn take(&self, bytes: u64) -> Result<(), StoreError> {
+        self.check()?;
+        let bytes = i64::try_from(bytes.saturating_mul(COPIES)).unwrap_or(i64::MAX);
+        let take = |spare: i64| spare.checked_sub(bytes).filter(|spare| *spare >= 0);
+        match self.spare_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                // The next look is due at once; until then, whoever is smaller shall not slip through.
+                self.spare_bytes.store(0, Ordering::Relaxed);
+                Err(self.short())
+            }
+        }
     }
 
     /// An error when the result of a call to a provider might find no room.
@@ -153,7 +184,8 @@ impl Room {
     fn is_time(&self) -> bool {
         let mut looks = self.looks();
         let is_near = looks.seen.is_some_and(|seen| seen.free < seen.reserve.saturating_add(NEAR_BYTES));
-        let is_time = is_near || looks.looked_at.is_none_or(|at| at.elapsed() >= LOOK_EVERY);
+        let is_spent = self.spare_bytes.load(Ordering::Relaxed) == 0;
+        let is_time = is_near || is_spent || looks.looked_at.is_none_or(|at| at.elapsed() >= LOOK_EVERY);
         if is_time {
             looks.looked_at = Some(Instant::now());
         }
@@ -169,6 +201,7 @@ impl Room {
             looks.short_at = Some(Instant::now());
         }
         drop(looks);
+        self.spare_bytes.store(i64::try_from(seen.spare()).unwrap_or(i64::MAX), Ordering::Relaxed);
         self.level.store(level as u8, Ordering::Relaxed);
         let (free, reserve) = (seen.left(), seen.reserve);
         match (before, level) {
@@ -192,6 +225,7 @@ impl Room {
         let is_news = !std::mem::replace(&mut looks.is_blind, true);
         looks.seen = None;
         looks.level = Level::Enough;
+        self.spare_bytes.store(i64::MAX, Ordering::Relaxed);
         self.level.store(Level::Enough as u8, Ordering::Relaxed);
         if let Some(error) = error.filter(|_| is_news) {
             tracing::warn!(%error, "it cannot be seen how much room the disk of the database has");

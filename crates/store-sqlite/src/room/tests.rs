@@ -44,6 +44,27 @@ fn the_level_follows_from_what_is_left() {
     }
 }
 
+/// Without that the reserve would be gone before the next look, on a machine that is quick enough.
+#[test]
+fn what_is_accepted_between_two_looks_is_counted() {
+    let room = Room::with_reserve(None);
+    assert_eq!(room.take(u64::MAX), Ok(()), "nobody has looked yet");
+    let cases = [
+        // case                              free  reusable  taken, twice the size each, and whether it fits
+        ("up to the reserve", 100, 0, vec![(5, true), (4, true), (2, false)]),
+        ("whoever is smaller waits as well", 100, 0, vec![(11, false), (1, false)]),
+        ("empty pages count", 90, 20, vec![(15, true), (1, false)]),
+        ("as far as the log has room", 30, 1_000, vec![(5, true), (1, false)]),
+    ];
+    for (case, free, reusable, taken) in cases {
+        room.note(Seen { free, reusable, reserve: 80 }, Level::Enough, Level::Enough);
+        for (bytes, fits) in taken {
+            assert_eq!(room.take(bytes).is_ok(), fits, "{case}: {bytes}");
+        }
+    }
+    assert!(room.is_time(), "it is looked again at once");
+}
+
 #[test]
 fn the_log_is_given_back_only_if_that_helps() {
     let cases = [
