@@ -129,7 +129,7 @@ async fn accept(lane: &mut Lane, requests: &[Request]) -> Result<Vec<Answer>, Fa
             lane.undo().await?;
             let entries: Vec<Entry<'_>> = requests.iter().flat_map(Request::entries).collect();
             let known = people::read_known(lane.only_reads(), &entries).await?;
-            accept_in_order(lane, requests, &known).await
+            accept_in_order(lane, requests, known).await
         }
         answers => answers,
     }
@@ -138,8 +138,7 @@ async fn accept(lane: &mut Lane, requests: &[Request]) -> Result<Vec<Answer>, Fa
 async fn accept_together(lane: &mut Lane, requests: &[Request]) -> Result<Vec<Answer>, Fault> {
     let entries: Vec<Entry<'_>> = requests.iter().flat_map(Request::entries).collect();
     let has_keys = requests.iter().any(|request| request.acceptance.key.is_some());
-    let nobody = Known::new();
-    match &people::runs(&entries, &nobody)[..] {
+    match &people::runs(&entries, &mut Known::new())[..] {
         [(_, people)] if !must_be_decided(requests) && statements(&entries).len() == 1 => {
             if !has_keys {
                 insert(lane, &entries, people).await?;
@@ -152,7 +151,7 @@ async fn accept_together(lane: &mut Lane, requests: &[Request]) -> Result<Vec<An
         }
         _ => {}
     }
-    accept_in_order(lane, requests, &nobody).await
+    accept_in_order(lane, requests, Known::new()).await
 }
 
 /// Do these requests depend on each other, or on rows that have to be locked first?
@@ -220,7 +219,11 @@ fn answer_to(request: &Request, kept: &KeptAnswer) -> Accepted {
 /// One request after the other, as if they had come one by one; then everything that is to be stored at once, in as many
 /// statements as the people they name ask for. From the second on these may wait for people while the first holds some, and
 /// a row of counts: if two groups wait for each other in a circle, the server ends one, which is done again.
-async fn accept_in_order(lane: &mut Lane, requests: &[Request], known: &Known) -> Result<Vec<Answer>, Fault> {
+async fn accept_in_order(
+    lane: &mut Lane,
+    requests: &[Request],
+    mut known: Known,
+) -> Result<Vec<Answer>, Fault> {
     lane.begin().await?;
     let connection = &mut lane.connection;
     let mut decision = Decision {
@@ -233,7 +236,8 @@ async fn accept_in_order(lane: &mut Lane, requests: &[Request], known: &Known) -
     write_days(connection, &decision.days).await?;
     let stored = requests.iter().zip(&answers).filter(|(_, answer)| **answer == Accepted::Stored);
     let entries: Vec<Entry<'_>> = stored.flat_map(|(request, _)| request.entries()).collect();
-    for (entries, people) in statements(&entries).into_iter().flat_map(|entries| people::runs(entries, known))
+    for (entries, people) in
+        statements(&entries).into_iter().flat_map(|entries| people::runs(entries, &mut known))
     {
         insert(lane, entries, &people).await?;
     }

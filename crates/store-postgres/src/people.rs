@@ -127,7 +127,7 @@ struct Mention<'a> {
 /// Emails that one statement can store, and whom they name.
 pub type Run<'s, 'a> = (&'s [Entry<'a>], People<'a>);
 
-/// Who is known by which identifier; nobody, unless two identifiers turned out to be of one person.
+/// Who is known by which identifier, as far as that was read or follows from emails before.
 pub type Known = HashMap<Identifier, Uuid>;
 
 /// Reads who is known by the identifiers of these emails.
@@ -162,13 +162,12 @@ pub async fn read_known(connection: &mut PgConnection, entries: &[Entry<'_>]) ->
 
 /// Cuts emails, in their order, into as few statements as they need: of those who share an identifier and not all of them,
 /// the second can mean somebody who is known only after the first. That two without a common identifier mean the same
-/// person is found when they are stored, if it is not `known`.
-pub fn runs<'s, 'a>(entries: &'s [Entry<'a>], known: &Known) -> Vec<Run<'s, 'a>> {
+/// person is found when they are stored, if it is not `known`, where what these emails make known is noted.
+pub fn runs<'s, 'a>(entries: &'s [Entry<'a>], known: &mut Known) -> Vec<Run<'s, 'a>> {
     let mut runs = Vec::new();
-    let mut known = known.clone();
     let (mut from, mut run) = (0, Named::default());
     for (number, entry) in entries.iter().enumerate() {
-        let identifiers = identifiers(entry.email, &mut known);
+        let identifiers = identifiers(entry.email, known);
         if !run.takes(entry, &identifiers) {
             runs.push((&entries[from..number], std::mem::take(&mut run).people));
             from = number;

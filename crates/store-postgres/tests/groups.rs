@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use model::{CompanyId, NewEmail, Recipient, Secret};
+use model::{CompanyId, Content, NewEmail, Recipient, Secret};
 use sqlx::Row as _;
 use store::contract::stage::{
     a_company, a_key, acceptance, begun, claim, listed_ids, read, sent, settlement, start,
@@ -192,6 +192,33 @@ async fn one_person_by_two_identifiers_in_a_group() {
             assert_eq!(addresses, [group[1].1], "{name}: {group:?}");
         }
     }
+}
+
+/// The first of several statements makes one person of two identifiers, which the second names apart.
+#[tokio::test]
+async fn one_person_by_two_identifiers_in_a_large_request() {
+    let store = fresh().await;
+    let company = a_company(&*store, "acme").await;
+    let document_hmac = Some("5f".repeat(32));
+    let by_both = Recipient { document_hmac: document_hmac.clone(), ..a_recipient("customer-7") };
+    let by_document = Recipient { document_hmac, ..Recipient::default() };
+    // Two of these do not fit into a statement, packed as they are.
+    let large: Vec<u8> = (0..320_000).flat_map(|_| uuid::Uuid::new_v4().into_bytes()).collect();
+    let naming = |recipient, to: &str, content: &[u8]| {
+        let content = Content::Raw(content.to_vec());
+        let mut email = NewEmail { recipient: Some(recipient), content, ..an_email(company) };
+        email.envelope.to = an_address(to);
+        email
+    };
+    let emails = vec![
+        naming(by_both, "one@example.com", &large),
+        naming(a_recipient("customer-7"), "two@example.com", &large),
+        naming(by_document, "three@example.com", b"Subject: x"),
+    ];
+    assert_eq!(store.accept(acceptance(emails, START)).await, Ok(Accepted::Stored));
+    let people = store.recipients(company, None, 10).await.expect("read").items;
+    let addresses: Vec<&str> = people.iter().map(|person| person.email.expose()).collect();
+    assert_eq!(addresses, ["three@example.com"]);
 }
 
 /// The sealed copy is of the document by which a person is found.
