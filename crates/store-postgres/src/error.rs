@@ -37,8 +37,8 @@ impl Fault {
         match code(&**error).as_str() {
             // serialization_failure, deadlock_detected
             "40001" | "40P01" => true,
-            // Two requests made the same person known at once.
-            "23505" => error.table() == Some("recipients"),
+            // Two requests made the same person known, or took the same key, at once.
+            "23505" => matches!(error.table(), Some("recipients" | "idempotency_keys")),
             _ => self.is_person_named_twice(),
         }
     }

@@ -47,6 +47,7 @@ macro_rules! known_columns {
          CASE WHEN by_name.id <> holder.id OR by_name.document_hmac <> given.document_hmac THEN NULL
               ELSE given.document_hmac END AS document_hmac,
          given.document_sealed, given.name, given.legal_name, given.speaks,
+         by_name.id IS NULL AND holder.id IS NULL AS is_new,
          given.speaks AND CASE
              WHEN by_name.id IS NOT NULL THEN
                  by_name.deleted_at IS NOT NULL OR by_name.email <> given.to_email
@@ -70,16 +71,31 @@ pub(crate) use known_columns;
 /// different identifiers are found out, also where the second takes back what the first says: the server writes no row
 /// twice (`Fault::is_person_named_twice`). In the order of their identifiers, so that two statements that name the same
 /// people do not wait for each other in a circle.
+///
+/// Somebody new is inserted without `ON CONFLICT`, which would cost a lock and a line of the log more. If two make the same
+/// person known at once, one of them does it all again (`Fault::is_collision`).
 macro_rules! write_people {
     () => {
-        "people AS (
+        "said AS (
+             SELECT recipient_id AS id, company_id, recipient_external_id AS external_id, document_hmac,
+                    CASE WHEN document_hmac IS NOT NULL THEN document_sealed END AS document_sealed,
+                    to_email AS email, name, legal_name, created_at, created_at AS updated_at, is_new
+             FROM email
+             WHERE speaks AND (is_new OR (recipient_id IN (SELECT recipient_id FROM email WHERE says_more)) IS TRUE)
+             ORDER BY company_id, recipient_external_id, document_hmac
+         ), newcomers AS (
              INSERT INTO recipients (id, company_id, external_id, document_hmac, document_sealed, email, name, legal_name,
                                      created_at, updated_at)
-             SELECT recipient_id, company_id, recipient_external_id, document_hmac,
-                    CASE WHEN document_hmac IS NOT NULL THEN document_sealed END, to_email, name, legal_name, created_at,
-                    created_at
-             FROM email WHERE speaks AND (recipient_id IN (SELECT recipient_id FROM email WHERE says_more)) IS TRUE
-             ORDER BY company_id, recipient_external_id, document_hmac
+             SELECT id, company_id, external_id, document_hmac, document_sealed, email, name, legal_name, created_at,
+                    updated_at
+             FROM said WHERE is_new
+             RETURNING 1
+         ), people AS (
+             INSERT INTO recipients (id, company_id, external_id, document_hmac, document_sealed, email, name, legal_name,
+                                     created_at, updated_at)
+             SELECT id, company_id, external_id, document_hmac, document_sealed, email, name, legal_name, created_at,
+                    updated_at
+             FROM said WHERE NOT is_new AND (SELECT count(*) FROM newcomers) >= 0
              ON CONFLICT (id) DO UPDATE SET
                  external_id = coalesce(recipients.external_id, excluded.external_id),
                  document_hmac = coalesce(recipients.document_hmac, excluded.document_hmac),

@@ -1,15 +1,17 @@
-//! Laws of several processes on one database: what one of them claims no other does, and a company's limits hold over
-//! all. A process gives its own claims one after the other, so that a race within one would prove nothing about the
+//! Laws of several processes on one database: what one of them claims no other does, a company's limits hold over all, and
+//! so do the keys of requests. A process gives its own claims one after the other, so that a race within one would prove nothing about the
 //! database.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use model::{Claim, CompanySettings};
-use testkit::{START, at_millis};
+use model::{Claim, CompanySettings, NewEmail, Timestamp};
+use testkit::{START, a_recipient, an_email_at, at_millis};
 
-use super::stage::{a_company, a_company_with, a_worker, backlog, claim, race, request};
-use crate::Store;
+use super::stage::{
+    DAY, a_company, a_company_with, a_key, a_worker, acceptance, backlog, claim, listed_ids, race, request,
+};
+use crate::{Acceptance, Accepted, EmailFilter, Store};
 
 /// How many instances of the store a law is given.
 pub const PROCESSES: usize = 4;
@@ -65,5 +67,48 @@ pub async fn limits_hold_over_all(stores: &[&dyn Store]) {
         let hauls = race(WORKERS, |task| claim(stores[task % stores.len()], now, 4));
         let of = |company| hauls.iter().flatten().filter(|claim| claim.company == company).count();
         assert_eq!((of(narrow), of(rated)), (if second == 0 { 5 } else { 0 }, 7), "second {second}");
+    }
+}
+
+/// Every process hands in the same requests, by themselves and some at a time: each makes one email, and all hear what its
+/// winner was told. Once more when the keys' time is over.
+pub async fn a_key_is_used_once_by_all(stores: &[&dyn Store]) {
+    const KEYS: usize = 40;
+    let company = a_company(stores[0], "acme").await;
+    let send = async |task: usize, key: usize, now: Timestamp| {
+        // Every other request makes somebody known as well.
+        let recipient = (key % 2 == 0).then(|| a_recipient(&format!("person-{key}")));
+        let email = NewEmail { recipient, ..an_email_at(company, now) };
+        let key = Some(a_key(&format!("k{key}"), 1, &task.to_string(), now));
+        let accepted = stores[task].accept(Acceptance { key, ..acceptance(vec![email], now) });
+        accepted.await.expect("a request is answered")
+    };
+    for round in 0..2 {
+        let now = START.plus(DAY * 2 * round);
+        let answers = race(PROCESSES, |task| {
+            let send = &send;
+            async move {
+                let mut answers = Vec::new();
+                for key in (0..KEYS).step_by(4) {
+                    let send = |next| send(task, key + next, now);
+                    answers.push(send(0).await);
+                    let (one, two, three) = tokio::join!(send(1), send(2), send(3));
+                    answers.extend([one, two, three]);
+                }
+                answers
+            }
+        });
+        for key in 0..KEYS {
+            let answers: Vec<&Accepted> = answers.iter().map(|answers| &answers[key]).collect();
+            let winners: Vec<usize> =
+                (0..PROCESSES).filter(|task| *answers[*task] == Accepted::Stored).collect();
+            assert_eq!(winners.len(), 1, "round {round}, key {key}: {answers:?}");
+            let replayed = Accepted::Replayed { answer: winners[0].to_string() };
+            let agree =
+                (0..PROCESSES).filter(|task| *task != winners[0]).all(|task| *answers[task] == replayed);
+            assert!(agree, "round {round}, key {key}: {answers:?}");
+        }
+        let stored = listed_ids(stores[0], company, &EmailFilter::default()).await.len();
+        assert_eq!(stored, KEYS * (round as usize + 1));
     }
 }

@@ -367,6 +367,7 @@ macro_rules! store_contract {
         $crate::store_contract! { @fleet $fresh;
             no_email_is_claimed_twice,
             limits_hold_over_all,
+            a_key_is_used_once_by_all,
         }
     };
     (@fleet $fresh:expr; $($law:ident),* $(,)?) => {
