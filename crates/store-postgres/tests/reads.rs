@@ -5,8 +5,8 @@ mod support;
 
 use model::{CompanyId, Envelope, NewEmail, Recipient, Secret};
 use sqlx::Row as _;
-use store::contract::stage::{a_company, a_worker, acceptance, request};
-use store::{ClaimRequest, Outbox as _, Routes, Upkeep as _};
+use store::contract::stage::{a_company, a_key, a_worker, acceptance, request};
+use store::{Acceptance, ClaimRequest, Outbox as _, Routes, Upkeep as _};
 use store_postgres::PostgresStore;
 use support::{Database, run};
 use testkit::{START, a_recipient, an_email_at, at_secs};
@@ -99,37 +99,50 @@ async fn a_claim_reads_no_other_emails_whenever_it_was_planned() {
     assert_eq!(counted(&database, sql).await, 0, "claims looked for emails in an index that is not by id");
 }
 
-/// So are acceptances: whoever is named is looked for by the name or the document, never among all of the company's people.
+/// So are acceptances: whoever is named is looked for by the name or the document, never among all of the company's people,
+/// and a key not among all of its keys.
 #[tokio::test]
-async fn an_acceptance_reads_no_other_people_whenever_it_was_planned() {
+async fn an_acceptance_reads_no_other_people_or_keys_whenever_it_was_planned() {
     let database = Database::new().await;
     let store = database.open().await;
     let mut connection = database.connect().await;
-    run(&mut connection, "ALTER TABLE recipients SET (autovacuum_enabled = false)").await;
+    for table in ["recipients", "idempotency_keys"] {
+        run(&mut connection, &format!("ALTER TABLE {table} SET (autovacuum_enabled = false)")).await;
+    }
     let company = a_company(&store, "acme").await;
     let naming = |number: i64| {
         let document_hmac = Some(format!("{number:064x}"));
         let recipient = Recipient { document_hmac, ..a_recipient(&format!("customer-{number}")) };
         NewEmail { recipient: Some(recipient), ..an_email_at(company, START) }
     };
+    let keyed = |number: i64, emails: Vec<NewEmail>| {
+        let key = Some(a_key(&format!("key-{number}"), 1, "", START));
+        Acceptance { key, ..acceptance(emails, START) }
+    };
     for size in 0..SIZES {
         let emails = (0..5).map(|number| naming(5 * size + number)).collect();
-        store.accept(acceptance(emails, START)).await.expect("accepted");
+        store.accept(keyed(size, emails)).await.expect("accepted");
         if size % 2 == 1 {
-            run(&mut connection, "ANALYZE recipients").await;
+            run(&mut connection, "ANALYZE recipients, idempotency_keys").await;
         }
         let newcomer = database.open().await;
         let emails = vec![naming(5 * size), naming(-size - 1)];
-        newcomer.accept(acceptance(emails, START)).await.expect("accepted");
+        newcomer.accept(keyed(-size - 1, emails)).await.expect("accepted");
         newcomer.close().await;
     }
     store.close().await;
     drop(connection);
     let sql = "SELECT sum(idx_scan)::bigint FROM pg_stat_user_indexes
-               WHERE indexrelname IN ('recipients_by_email', 'recipients_by_company')";
-    assert_eq!(counted(&database, sql).await, 0, "people were looked for in an index of all of them");
+               WHERE indexrelname IN ('recipients_by_email', 'recipients_by_company', 'idempotency_keys_by_end')";
+    assert_eq!(counted(&database, sql).await, 0, "they were looked for in an index of all of them");
+    let sql = "SELECT sum(seq_tup_read)::bigint FROM pg_stat_user_tables
+               WHERE relname IN ('recipients', 'idempotency_keys')";
+    assert_eq!(counted(&database, sql).await, 0, "they were looked for in the whole table");
     // By name, by document and by id, each of seven.
     let sql = "SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE relname = 'recipients'";
     let read = counted(&database, sql).await;
     assert!(read <= SIZES * 7 * 3, "{read} entries read for {} emails", SIZES * 7);
+    // None of the keys was there.
+    let sql = "SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE relname = 'idempotency_keys'";
+    assert_eq!(counted(&database, sql).await, 0, "entries read for keys that nobody had used");
 }
