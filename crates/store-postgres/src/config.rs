@@ -68,6 +68,10 @@ const SESSION: &[(&str, &str)] = &[
 
 /// What the connections for the hot statements ask besides. These statements have one good plan each: from the values
 /// they are given to the rows, one by one. Making it once saves planning every time.
+///
+/// Rows are joined to what names them with `= ANY (ARRAY[id])`, here and wherever the outbox or the queue is: a plain `=` may
+/// also be carried out along a whole index, which is what the planner prefers if it takes the table for empty. So it does
+/// with the queue whenever that was empty when the server last looked.
 const HOT_SESSION: &[(&str, &str)] = &[
     ("plan_cache_mode", "force_generic_plan"),
     ("enable_hashjoin", "off"),

@@ -45,7 +45,7 @@ const REPLAY: &str = concat!(
              dead_at = NULL, failed_at = NULL, attempts_before = o.attempts,
              series = CASE WHEN o.outcome_unknown THEN o.series ELSE o.attempts END, unfinished_starts = 0,
              updated_at = $14
-         FROM dead WHERE o.id = dead.id
+         FROM dead WHERE o.id = ANY (ARRAY[dead.id])
          RETURNING o.id, o.route, o.company_id, o.priority, o.expires_at, o.size_bytes, o.fence, o.attempts
      ), queue AS (
          INSERT INTO email_queue (email_id, route, company_id, priority, due_at, expires_at, size_bytes, fence)

@@ -43,10 +43,11 @@ macro_rules! find {
                  SELECT 1 AS turn, o.id, o.status FROM email_outbox o WHERE o.id = ",
             $id,
             " UNION ALL
-                 (SELECT 2, o.id, o.status FROM provider_messages m JOIN email_outbox o ON o.id = m.email_id
-                  WHERE m.message_id = ",
+                 (SELECT 2, o.id, o.status
+                  FROM (SELECT email_id FROM provider_messages WHERE message_id = ",
             $message,
-            " ORDER BY m.email_id DESC LIMIT 1)
+            " OFFSET 0) AS m JOIN email_outbox o ON o.id = ANY (ARRAY[m.email_id])
+                  ORDER BY m.email_id DESC LIMIT 1)
              ) AS either ORDER BY turn LIMIT 1"
         )
     };
@@ -89,7 +90,7 @@ const MOVE: &str = "WITH moved AS (
          WHERE id = $1 AND status = $10
          RETURNING id
      )
-     DELETE FROM email_queue q USING moved WHERE q.email_id = moved.id";
+     DELETE FROM email_queue q USING moved WHERE q.email_id = ANY (ARRAY[moved.id])";
 
 #[async_trait]
 impl Feedback for PostgresStore {

@@ -183,8 +183,9 @@ const BY_COMPANY: &str = ids_where!("true");
 const BY_REQUEST: &str = ids_where!("request_id = $15");
 /// An email that was sent again has several, and may have one twice.
 const BY_MESSAGE: &str = "SELECT DISTINCT m.email_id AS id
-     FROM provider_messages m JOIN email_outbox e ON e.id = m.email_id AND e.company_id = $1
-     WHERE m.message_id = $16 AND m.email_id < $2 ORDER BY 1 DESC LIMIT $13";
+     FROM (SELECT email_id FROM provider_messages WHERE message_id = $16 OFFSET 0) AS m
+          JOIN email_outbox e ON e.id = ANY (ARRAY[m.email_id]) AND e.company_id = $1
+     WHERE m.email_id < $2 ORDER BY 1 DESC LIMIT $13";
 const BY_EXTERNAL_ID: &str = ids_where!("external_id = $4");
 const BY_TAG: &str =
     "SELECT email_id AS id FROM email_tags WHERE company_id = $1 AND email_id < $2 AND tag = $3

@@ -132,10 +132,10 @@ const EXPIRE: &str = "WITH over AS MATERIALIZED (
              last_failure_code = CASE WHEN is_held THEN $5 ELSE o.last_failure_code END,
              last_failure_at = CASE WHEN is_held THEN $4 ELSE o.last_failure_at END
          FROM (SELECT * FROM over ORDER BY email_id) AS over
-         WHERE o.id = over.email_id AND o.status IN ('ENQUEUED', 'RETRY_SCHEDULED')
+         WHERE o.id = ANY (ARRAY[over.email_id]) AND o.status IN ('ENQUEUED', 'RETRY_SCHEDULED')
          RETURNING o.id, o.status, over.retrying, over.is_held
      ), removed AS (
-         DELETE FROM email_queue q USING ended WHERE q.email_id = ended.id
+         DELETE FROM email_queue q USING ended WHERE q.email_id = ANY (ARRAY[ended.id])
      ), history AS (
          INSERT INTO events (email_id, type, created_at, metadata)
          SELECT id, CASE WHEN is_held THEN $6 ELSE $7 END, $4, CASE WHEN is_held THEN $8::jsonb END FROM ended

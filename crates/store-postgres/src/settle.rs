@@ -42,7 +42,7 @@ const BEGIN: &str = "WITH start AS (
          UPDATE email_outbox o
          SET at_provider = true, provider = start.provider, version = o.version + 1, updated_at = start.now
          FROM start
-         WHERE o.id = start.id AND o.status = 'PROCESSING' AND o.fence = start.fence AND o.version = start.version
+         WHERE o.id = ANY (ARRAY[start.id]) AND o.status = 'PROCESSING' AND o.fence = start.fence AND o.version = start.version
            AND NOT o.at_provider
          RETURNING start.number
      ), history AS (
@@ -83,17 +83,19 @@ const SETTLE: &str = "WITH given AS (
                                    WHEN given.by_ses THEN given.provider_message_id END,
              duration_ms = coalesce(given.duration_ms, o.duration_ms), route = coalesce(given.route, o.route)
          FROM given
-         WHERE o.id = given.id AND o.status = 'PROCESSING' AND o.fence = given.fence AND o.version = given.version
+         WHERE o.id = ANY (ARRAY[given.id]) AND o.status = 'PROCESSING' AND o.fence = given.fence
+           AND o.version = given.version
          RETURNING given.number, o.id, o.status, o.route, given.due_at, given.provider_message_id AS message_id,
                    given.sent_day, o.company_id, o.mode, o.entity_id,
                    CASE WHEN o.entity_id IS NOT NULL THEN lower(o.to_email) END AS address
      ), ended AS (
-         DELETE FROM email_queue q USING settled WHERE q.email_id = settled.id AND settled.due_at IS NULL
+         DELETE FROM email_queue q USING settled
+         WHERE q.email_id = ANY (ARRAY[settled.id]) AND settled.due_at IS NULL
      ), waiting AS (
          UPDATE email_queue q
          SET due_at = settled.due_at, lease_until = NULL, lease_owner = NULL,
              retrying = settled.status = 'RETRY_SCHEDULED', route = settled.route
-         FROM settled WHERE q.email_id = settled.id AND settled.due_at IS NOT NULL
+         FROM settled WHERE q.email_id = ANY (ARRAY[settled.id]) AND settled.due_at IS NOT NULL
      ), messages AS (
          INSERT INTO provider_messages (message_id, email_id)
          SELECT message_id, id FROM settled WHERE octet_length(message_id) <= $28
@@ -122,11 +124,11 @@ const LOCK_SWEPT: &str = "WITH mine AS (
          SELECT o.id, seen.number, seen.lease_seen
          FROM UNNEST($1::integer[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[])
                   AS seen (number, id, fence, version, lease_seen)
-              JOIN email_outbox o ON o.id = seen.id
+              JOIN email_outbox o ON o.id = ANY (ARRAY[seen.id])
          WHERE o.status = 'PROCESSING' AND o.fence = seen.fence AND o.version = seen.version
          ORDER BY o.id FOR UPDATE OF o
      )
-     SELECT mine.number FROM mine JOIN email_queue q ON q.email_id = mine.id
+     SELECT mine.number FROM mine JOIN email_queue q ON q.email_id = ANY (ARRAY[mine.id])
      WHERE q.lease_until = mine.lease_seen FOR UPDATE OF q";
 
 pub fn group_of_begins(thread: &HotThread, lanes: Lanes) -> Group<AttemptStart, Begun> {
@@ -419,7 +421,7 @@ impl PostgresStore {
     ) -> Result<Vec<LostLease>, StoreError> {
         let sql = format!(
             "SELECT {}, q.due_at, q.lease_until
-             FROM email_queue q JOIN email_outbox o ON o.id = q.email_id
+             FROM email_queue q CROSS JOIN LATERAL (SELECT * FROM email_outbox WHERE id = q.email_id OFFSET 0) AS o
              WHERE q.due_at IS NULL AND q.lease_until < $1 AND o.status = 'PROCESSING' LIMIT $2",
             row::COLUMNS
         );
@@ -432,6 +434,8 @@ impl PostgresStore {
     }
 }
 
+/// Each by its id, locked in their order. As a join it might be planned as a walk through the queue for every email in it:
+/// the server takes the queue for empty if it was when last tidied up. Who waits has no owner.
 async fn renew(
     connection: &mut PgConnection,
     owner: WorkerId,
@@ -441,13 +445,16 @@ async fn renew(
     let mut guards = guards.to_vec();
     guards.sort_unstable_by_key(|guard| guard.id);
     let rows = sqlx::query(
-        "UPDATE email_queue q SET lease_until = greatest(q.lease_until, $4)
-         FROM (SELECT q.email_id FROM email_queue q
-                    JOIN UNNEST($1::uuid[], $2::bigint[]) AS mine (id, fence) ON q.email_id = mine.id
-               WHERE q.due_at IS NULL AND q.lease_owner = $3 AND q.fence = mine.fence
-               ORDER BY q.email_id FOR UPDATE OF q) AS mine
-         WHERE q.email_id = mine.email_id
-         RETURNING q.email_id, q.fence",
+        "UPDATE email_queue SET lease_until = greatest(lease_until, $4)
+         WHERE email_id = ANY (ARRAY(
+             SELECT held.email_id
+             FROM UNNEST($1::uuid[], $2::bigint[]) AS mine (id, fence) CROSS JOIN LATERAL (
+                 SELECT email_id FROM email_queue
+                 WHERE email_id = mine.id AND lease_owner = $3 AND fence = mine.fence
+                 FOR UPDATE
+             ) AS held
+         ))
+         RETURNING email_id, fence",
     )
     .bind(guards.iter().map(|guard| guard.id.uuid()).collect::<Vec<_>>())
     .bind(guards.iter().map(|guard| signed(guard.fence)).collect::<Vec<_>>())
@@ -461,10 +468,10 @@ async fn renew(
 /// The leases of a worker that went end now, so that they are taken over at once.
 pub async fn end_leases(connection: &mut PgConnection, owner: WorkerId) -> Result<(), Fault> {
     sqlx::query(
-        "UPDATE email_queue q SET lease_until = 0
-         FROM (SELECT email_id FROM email_queue WHERE due_at IS NULL AND lease_owner = $1
-               ORDER BY email_id FOR UPDATE) AS left_behind
-         WHERE q.email_id = left_behind.email_id",
+        "UPDATE email_queue SET lease_until = 0
+         WHERE email_id = ANY (ARRAY(
+             SELECT email_id FROM email_queue WHERE due_at IS NULL AND lease_owner = $1 ORDER BY email_id FOR UPDATE
+         ))",
     )
     .bind(owner.uuid())
     .execute(connection)

@@ -123,23 +123,20 @@ macro_rules! take_statement {
                  attempts = o.attempts + 1, at_provider = false, updated_at = $6,
                  unfinished_starts = least(o.unfinished_starts + 1, {handed_out})
              FROM chosen
-             WHERE o.id = ANY (ARRAY(SELECT email_id FROM chosen)) AND (o.id = chosen.email_id) IS TRUE
-               AND o.status IN ('ENQUEUED', 'RETRY_SCHEDULED')
+             WHERE o.id = ANY (ARRAY[chosen.email_id]) AND o.status IN ('ENQUEUED', 'RETRY_SCHEDULED')
              RETURNING chosen.turn, chosen.place, chosen.retrying, {columns}
          ), leased AS (
              UPDATE email_queue q
              SET due_at = NULL, lease_until = $7, lease_owner = $8, fence = claimed.fence, retrying = false
-             FROM claimed WHERE q.email_id = claimed.id
+             FROM claimed WHERE q.email_id = ANY (ARRAY[claimed.id])
          ), ended AS (
              UPDATE email_outbox o
              SET status = 'EXPIRED', trouble = 'EXPIRED', version = o.version + 1, updated_at = $6, dead_at = NULL
              FROM (SELECT email_id, retrying FROM looked_at WHERE is_over ORDER BY email_id) AS looked_at
-             WHERE o.id = ANY (ARRAY(SELECT email_id FROM looked_at WHERE is_over))
-               AND (o.id = looked_at.email_id) IS TRUE
-               AND o.status IN ('ENQUEUED', 'RETRY_SCHEDULED')
+             WHERE o.id = ANY (ARRAY[looked_at.email_id]) AND o.status IN ('ENQUEUED', 'RETRY_SCHEDULED')
              RETURNING o.id, looked_at.retrying
          ), removed AS (
-             DELETE FROM email_queue q USING ended WHERE q.email_id = ended.id
+             DELETE FROM email_queue q USING ended WHERE q.email_id = ANY (ARRAY[ended.id])
          ), history AS (
              INSERT INTO events (email_id, type, created_at, metadata)
              SELECT id, 'RECEIVED', $6, jsonb_build_object('attempt', attempts) FROM claimed

@@ -266,11 +266,13 @@ async fn delete_contents(connection: &mut PgConnection, ids: &[Uuid]) -> Result<
 /// Those that are still as they were seen: a report or a person may have moved one meanwhile.
 async fn delete_emails(connection: &mut PgConnection, emails: &[Old]) -> Result<u64, Fault> {
     let rows = sqlx::query(
-        "DELETE FROM email_outbox o
-         USING (SELECT o.id FROM email_outbox o JOIN UNNEST($1::uuid[], $2::text[]) AS old (id, status)
-                    ON o.id = old.id AND o.status = old.status AND o.dead_at IS NULL
-                ORDER BY o.id FOR UPDATE OF o) AS old
-         WHERE o.id = old.id RETURNING o.id, o.status, o.company_id, o.detail",
+        "WITH gone AS MATERIALIZED (
+             SELECT o.id FROM email_outbox o JOIN UNNEST($1::uuid[], $2::text[]) AS old (id, status)
+                 ON o.id = ANY (ARRAY[old.id]) AND o.status = old.status AND o.dead_at IS NULL
+             ORDER BY o.id FOR UPDATE OF o
+         )
+         DELETE FROM email_outbox o USING gone WHERE o.id = ANY (ARRAY[gone.id])
+         RETURNING o.id, o.status, o.company_id, o.detail",
     )
     .bind(emails.iter().map(|old| old.id).collect::<Vec<_>>())
     .bind(emails.iter().map(|old| old.status.as_str()).collect::<Vec<_>>())
@@ -360,7 +362,7 @@ async fn end_dead_letters(connection: &mut PgConnection, end: Timestamp, limit: 
         "WITH old AS MATERIALIZED (
              SELECT id FROM email_outbox WHERE dead_at <= $1 ORDER BY dead_at LIMIT $2 FOR UPDATE SKIP LOCKED
          )
-         UPDATE email_outbox SET dead_at = NULL WHERE id IN (SELECT id FROM old)",
+         UPDATE email_outbox SET dead_at = NULL WHERE id = ANY (ARRAY(SELECT id FROM old))",
     )
     .bind(at(end))
     .bind(i64::from(limit))

@@ -18,7 +18,7 @@ use store_postgres::PostgresStore;
 use support::{Database, run};
 use testkit::START;
 
-const MIGRATIONS: [&str; 10] = [
+const MIGRATIONS: [&str; 11] = [
     include_str!("../migrations/0001_init.sql"),
     include_str!("../migrations/0002_routes.sql"),
     include_str!("../migrations/0003_feedback.sql"),
@@ -29,10 +29,13 @@ const MIGRATIONS: [&str; 10] = [
     include_str!("../migrations/0008_narrower.sql"),
     include_str!("../migrations/0009_series.sql"),
     include_str!("../migrations/0010_packing.sql"),
+    include_str!("../migrations/0011_lookups.sql"),
 ];
 
 /// Takes away what the later migrations brought, the last first.
 const FIRST_ALONE: &str = "
+    DROP INDEX recipients_by_email;
+    CREATE INDEX recipients_by_email ON recipients (company_id, lower(email));
     ALTER TABLE email_outbox DROP COLUMN series;
     CREATE INDEX email_tags_by_email ON email_tags (email_id);
     ALTER TABLE email_outbox SET (fillfactor = 60);
@@ -176,8 +179,8 @@ impl Rows {
 async fn kill_on_the_way(database: &Database) {
     let mut other = database.connect().await;
     run(&mut other, "BEGIN").await;
-    run(&mut other, "LOCK TABLE email_outbox, companies, events, contents IN SHARE UPDATE EXCLUSIVE MODE")
-        .await;
+    let tables = "email_outbox, companies, events, contents, recipients";
+    run(&mut other, &format!("LOCK TABLE {tables} IN SHARE UPDATE EXCLUSIVE MODE")).await;
     let config = database.config();
     let opening = tokio::spawn(async move { PostgresStore::open(&config).await });
     let mut admin = database.admin().await;
