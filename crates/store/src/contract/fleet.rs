@@ -77,7 +77,7 @@ pub async fn a_key_is_used_once_by_all(stores: &[&dyn Store]) {
     let company = a_company(stores[0], "acme").await;
     let send = async |task: usize, key: usize, now: Timestamp| {
         // Every other request makes somebody known as well.
-        let recipient = (key % 2 == 0).then(|| a_recipient(&format!("person-{key}")));
+        let recipient = key.is_multiple_of(2).then(|| a_recipient(&format!("person-{key}")));
         let email = NewEmail { recipient, ..an_email_at(company, now) };
         let key = Some(a_key(&format!("k{key}"), 1, &task.to_string(), now));
         let accepted = stores[task].accept(Acceptance { key, ..acceptance(vec![email], now) });
