@@ -42,8 +42,8 @@ const BEGIN: &str = "WITH start AS (
          UPDATE email_outbox o
          SET at_provider = true, provider = start.provider, version = o.version + 1, updated_at = start.now
          FROM start
-         WHERE o.id = ANY (ARRAY[start.id]) AND o.status = 'PROCESSING' AND o.fence = start.fence AND o.version = start.version
-           AND NOT o.at_provider
+         WHERE o.id = ANY (ARRAY[start.id]) AND o.status = 'PROCESSING' AND o.fence = start.fence
+           AND o.version = start.version AND NOT o.at_provider
          RETURNING start.number
      ), history AS (
          INSERT INTO events (email_id, type, created_at, metadata)

@@ -1,6 +1,6 @@
 //! Laws of several processes on one database: what one of them claims no other does, a company's limits hold over all, and
-//! so do the keys of requests. A process gives its own claims one after the other, so that a race within one would prove nothing about the
-//! database.
+//! so do the keys of requests. A process gives its own claims one after the other, so that a race within one would prove
+//! nothing about the database.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
