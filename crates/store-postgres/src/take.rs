@@ -69,10 +69,8 @@ const FIND: &str =
 
 /// The limits stand in the order of the rows: no more rows are locked than looked at, since each is fetched only when
 /// it is its turn. Those beyond the share or the size stay as they are. What was locked by others is passed over.
-/// The emails are named to the outbox as an array as well: the server cannot know how few they are, and where its
-/// statistics say that hardly any email waits, it would walk through the whole outbox for those that do. By that array
-/// alone: `IS TRUE` keeps the planner from looking for them one by one, where an index that merely ends with the id looks
-/// as good to it as the primary key (it did in a database of 112 to 151 emails) and is walked along for each of them.
+/// How outbox and queue are joined says `HOT_SESSION`; an index that merely ends with the id must not be taken for the primary
+/// key either (it was in a database of 112 to 151 emails, and walked along for each of them: tests/reads.rs).
 /// Of a company's routes the one goes first where an email of that priority has been due longest: no route starves.
 macro_rules! take_statement {
     () => {

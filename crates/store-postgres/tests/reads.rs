@@ -81,8 +81,8 @@ fn a_long_email(company: CompanyId) -> NewEmail {
     NewEmail { route: "main".into(), envelope: Envelope { subject, ..email.envelope }, ..email }
 }
 
-/// A process plans its claims once, when it makes the first one; many more emails may come after that. So at whatever size
-/// of the outbox they are planned, it is read for the emails of the claim alone.
+/// A process plans its claims, and what follows them, once, when it makes the first one; many more emails may come after that.
+/// So at whatever size of the outbox they are planned, it is read for the emails of the claim alone.
 #[tokio::test]
 async fn a_claim_reads_no_other_emails_whenever_it_was_planned() {
     let database = Database::new().await;
@@ -94,7 +94,11 @@ async fn a_claim_reads_no_other_emails_whenever_it_was_planned() {
         let emails = (0..5).map(|_| a_long_email(company)).collect();
         store.accept(acceptance(emails, START)).await.expect("accepted");
         let newcomer = database.open().await;
-        claim_one(&newcomer, Routes::All).await;
+        let worker = a_worker(&newcomer).await;
+        let claims = newcomer.claim(request(worker, at_secs(1), 1)).await.expect("answered");
+        let guard = begun(&newcomer, claims[0].guard, at_secs(1)).await;
+        assert_eq!(newcomer.renew(worker, vec![guard], at_secs(60)).await, Ok(vec![]));
+        settle(&newcomer, guard, sent(), at_secs(2)).await;
         newcomer.close().await;
     }
     store.close().await;
