@@ -56,19 +56,23 @@ macro_rules! inserts {
     };
 }
 
+/// What the arrays hold, an email to a row. Unnested in the list of a SELECT, here and in other statements of the hot path:
+/// `FROM UNNEST($1, $2, …)` reads the same, but then the server first writes each array into a table of its own.
 macro_rules! given {
-    ($more:literal, $name:literal) => {
+    ($($more:literal)?) => {
         concat!(
-            "UNNEST($1::uuid[], $2::uuid[], $3::text[], $4::smallint[], $5::bigint[], $6::bigint[], $7::text[],
-                    $8::text[], $9::text[], $10::timestamptz[], $11::timestamptz[], $12::bigint[], $13::text[],
-                    $14::text[], $15::text[], $16::uuid[], $17::text[], $18::bigint[], $19::text[], $20::bigint[],
-                    $21::text[]",
-            $more,
-            ") AS given (id, company_id, status, priority, due_at, expires_at, mode, to_email, subject, created_at,
-                         scheduled_at, ttl_ms, request_id, external_id, entity_id, recipient_id,
-                         recipient_external_id, size_bytes, detail, due_after_intake, route",
-            $name,
-            ")"
+            "(SELECT unnest($1::uuid[]) AS id, unnest($2::uuid[]) AS company_id, unnest($3::text[]) AS status,
+                     unnest($4::smallint[]) AS priority, unnest($5::bigint[]) AS due_at,
+                     unnest($6::bigint[]) AS expires_at, unnest($7::text[]) AS mode, unnest($8::text[]) AS to_email,
+                     unnest($9::text[]) AS subject, unnest($10::timestamptz[]) AS created_at,
+                     unnest($11::timestamptz[]) AS scheduled_at, unnest($12::bigint[]) AS ttl_ms,
+                     unnest($13::text[]) AS request_id, unnest($14::text[]) AS external_id,
+                     unnest($15::text[]) AS entity_id, unnest($16::uuid[]) AS recipient_id,
+                     unnest($17::text[]) AS recipient_external_id, unnest($18::bigint[]) AS size_bytes,
+                     unnest($19::text[]) AS detail, unnest($20::bigint[]) AS due_after_intake,
+                     unnest($21::text[]) AS route",
+            $($more,)?
+            ") AS given "
         )
     };
 }
@@ -87,11 +91,11 @@ macro_rules! unless_kept {
 /// Bodies are unnested apart and row by row: they would not fit into the memory that a join may use.
 const INSERT: &str = concat!(
     "WITH email AS (SELECT * FROM ",
-    given!("", ""),
+    given!(),
     "), body AS NOT MATERIALIZED (
          SELECT unnest($1::uuid[]) AS email_id, unnest($22::bytea[]) AS body
      ), tag AS (
-         SELECT * FROM UNNEST($23::uuid[], $24::text[], $25::uuid[]) AS given (company_id, tag, email_id)
+         SELECT unnest($23::uuid[]) AS company_id, unnest($24::text[]) AS tag, unnest($25::uuid[]) AS email_id
      ), ",
     inserts!("true"),
     " SELECT 1"
@@ -109,8 +113,9 @@ const INSERT: &str = concat!(
 const INSERT_DECIDING: &str = concat!(
     "WITH named AS (
          SELECT given.*, kept.key IS NOT NULL AS is_used
-         FROM UNNEST($33::uuid[], $34::text[], $35::bytea[], $36::text[], $37::bigint[], $38::bigint[])
-                  AS given (company_id, key, body_hash, answer, created_at, keep_until)
+         FROM (SELECT unnest($33::uuid[]) AS company_id, unnest($34::text[]) AS key, unnest($35::bytea[]) AS body_hash,
+                      unnest($36::text[]) AS answer, unnest($37::bigint[]) AS created_at,
+                      unnest($38::bigint[]) AS keep_until) AS given
               LEFT JOIN LATERAL (
                   SELECT key FROM idempotency_keys
                   WHERE idempotency_keys.company_id = given.company_id AND idempotency_keys.key = given.key
@@ -135,8 +140,9 @@ const INSERT_DECIDING: &str = concat!(
     known_columns!(),
     " FROM ",
     given!(
-        ", $27::uuid[], $28::text[], $29::bytea[], $30::text[], $31::text[], $32::boolean[], $39::text[]",
-        ", person_id, document_hmac, document_sealed, name, legal_name, speaks, key"
+        ", unnest($27::uuid[]) AS person_id, unnest($28::text[]) AS document_hmac,
+           unnest($29::bytea[]) AS document_sealed, unnest($30::text[]) AS name, unnest($31::text[]) AS legal_name,
+           unnest($32::boolean[]) AS speaks, unnest($39::text[]) AS key"
     ),
     known_people!(),
     " WHERE key IS NULL OR (given.company_id, key) IN (SELECT company_id, key FROM gained)
@@ -144,7 +150,8 @@ const INSERT_DECIDING: &str = concat!(
          SELECT email_id, body FROM (SELECT unnest($1::uuid[]) AS email_id, unnest($22::bytea[]) AS body) AS given
          WHERE (email_id IN (SELECT id FROM email)) IS TRUE
      ), tag AS (
-         SELECT * FROM UNNEST($23::uuid[], $24::text[], $25::uuid[]) AS given (company_id, tag, email_id)
+         SELECT * FROM (SELECT unnest($23::uuid[]) AS company_id, unnest($24::text[]) AS tag,
+                               unnest($25::uuid[]) AS email_id) AS given
          WHERE (email_id IN (SELECT id FROM email)) IS TRUE
      ), ",
     write_people!(),

@@ -36,8 +36,8 @@ const SIZE: GroupSize =
 
 /// `IS TRUE` keeps the planner from making a loop of what is a look into a hash table.
 const BEGIN: &str = "WITH start AS (
-         SELECT * FROM UNNEST($1::integer[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::timestamptz[])
-             AS start (number, id, fence, version, provider, now)
+         SELECT unnest($1::integer[]) AS number, unnest($2::uuid[]) AS id, unnest($3::bigint[]) AS fence,
+                unnest($4::bigint[]) AS version, unnest($5::text[]) AS provider, unnest($6::timestamptz[]) AS now
      ), begun AS (
          UPDATE email_outbox o
          SET at_provider = true, provider = start.provider, version = o.version + 1, updated_at = start.now
@@ -48,8 +48,9 @@ const BEGIN: &str = "WITH start AS (
      ), history AS (
          INSERT INTO events (email_id, type, created_at, metadata)
          SELECT email_id, type, created_at, metadata::jsonb
-         FROM UNNEST($7::integer[], $8::uuid[], $9::text[], $10::timestamptz[], $11::text[])
-              WITH ORDINALITY AS event (number, email_id, type, created_at, metadata, line)
+         FROM (SELECT unnest($7::integer[]) AS number, unnest($8::uuid[]) AS email_id, unnest($9::text[]) AS type,
+                      unnest($10::timestamptz[]) AS created_at, unnest($11::text[]) AS metadata,
+                      generate_subscripts($7::integer[], 1) AS line) AS event
          WHERE (number IN (SELECT number FROM begun)) IS TRUE
          ORDER BY line
      )
@@ -58,13 +59,16 @@ const BEGIN: &str = "WITH start AS (
 /// What is NULL in an array stays as it is in the row, but for `due_at` and `dead_at`, which are set or cleared. Without a
 /// shard (`$27`) the counts are left to the caller.
 const SETTLE: &str = "WITH given AS (
-         SELECT * FROM UNNEST($1::integer[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::text[],
-                 $7::integer[], $8::integer[], $9::boolean[], $10::bigint[], $11::timestamptz[], $12::timestamptz[],
-                 $13::timestamptz[], $14::timestamptz[], $15::text[], $16::text[], $17::text[], $18::text[],
-                 $19::text[], $20::bigint[], $21::text[], $29::bigint[], $30::boolean[])
-             AS given (number, id, fence, version, status, trouble, starts_given_back, attempts_given_back,
-                 outcome_unknown, due_at, now, sent_at, failed_at, dead_at, code, category, reason, provider,
-                 provider_message_id, duration_ms, route, sent_day, by_ses)
+         SELECT unnest($1::integer[]) AS number, unnest($2::uuid[]) AS id, unnest($3::bigint[]) AS fence,
+                unnest($4::bigint[]) AS version, unnest($5::text[]) AS status, unnest($6::text[]) AS trouble,
+                unnest($7::integer[]) AS starts_given_back, unnest($8::integer[]) AS attempts_given_back,
+                unnest($9::boolean[]) AS outcome_unknown, unnest($10::bigint[]) AS due_at,
+                unnest($11::timestamptz[]) AS now, unnest($12::timestamptz[]) AS sent_at,
+                unnest($13::timestamptz[]) AS failed_at, unnest($14::timestamptz[]) AS dead_at,
+                unnest($15::text[]) AS code, unnest($16::text[]) AS category, unnest($17::text[]) AS reason,
+                unnest($18::text[]) AS provider, unnest($19::text[]) AS provider_message_id,
+                unnest($20::bigint[]) AS duration_ms, unnest($21::text[]) AS route, unnest($29::bigint[]) AS sent_day,
+                unnest($30::boolean[]) AS by_ses
      ), settled AS (
          UPDATE email_outbox o
          SET status = given.status, trouble = given.trouble, version = o.version + 1, at_provider = false,
@@ -106,8 +110,9 @@ const SETTLE: &str = "WITH given AS (
      ), history AS (
          INSERT INTO events (email_id, type, created_at, metadata)
          SELECT email_id, type, created_at, metadata::jsonb
-         FROM UNNEST($22::integer[], $23::uuid[], $24::text[], $25::timestamptz[], $26::text[])
-              WITH ORDINALITY AS event (number, email_id, type, created_at, metadata, line)
+         FROM (SELECT unnest($22::integer[]) AS number, unnest($23::uuid[]) AS email_id, unnest($24::text[]) AS type,
+                      unnest($25::timestamptz[]) AS created_at, unnest($26::text[]) AS metadata,
+                      generate_subscripts($22::integer[], 1) AS line) AS event
          WHERE (number IN (SELECT number FROM settled)) IS TRUE
          ORDER BY line
      ), counts AS (
