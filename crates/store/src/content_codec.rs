@@ -5,6 +5,7 @@
 //! written is what databases log, sync and keep, so this pays for itself (docs/BENCHMARKS.md).
 
 use std::cell::RefCell;
+use std::io::Cursor;
 
 use model::privacy::Secret;
 use model::{Attachment, Content};
@@ -58,16 +59,19 @@ pub fn encode(content: &Content) -> Vec<u8> {
     pack(&plain)
 }
 
-/// Into one buffer: what is inside is copied once more when the buffer is cut to what it needs, and never else.
+/// Into one buffer, which nobody fills with zeros first: what is inside is copied once more when the buffer is cut to what
+/// it needs, and never else.
 fn pack(plain: &[u8]) -> Vec<u8> {
     let length = u32::try_from(plain.len()).expect("a request is far smaller than 4 GiB");
-    let mut block = vec![0; PACKED_AT + compress_bound(plain.len())];
-    block[0] = ZSTD_V1;
-    block[1..PACKED_AT].copy_from_slice(&length.to_le_bytes());
-    let packed = COMPRESSOR
-        .with_borrow_mut(|zstd| zstd.compress_to_buffer(plain, &mut block[PACKED_AT..]))
+    let mut head = Vec::with_capacity(PACKED_AT + compress_bound(plain.len()));
+    head.push(ZSTD_V1);
+    head.extend_from_slice(&length.to_le_bytes());
+    let mut block = Cursor::new(head);
+    block.set_position(PACKED_AT as u64);
+    COMPRESSOR
+        .with_borrow_mut(|zstd| zstd.compress_to_buffer(plain, &mut block))
         .expect("room for the worst case");
-    block.truncate(PACKED_AT + packed);
+    let mut block = block.into_inner();
     block.shrink_to_fit();
     block
 }
