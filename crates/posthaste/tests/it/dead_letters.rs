@@ -70,12 +70,14 @@ fn count(connection: &Connection, sql: &str) -> usize {
 }
 
 const REPLAYED: &str = "SELECT count(*) FROM email_outbox WHERE status = 'ENQUEUED'";
+const GO_ON: &str = "posthaste: interrupted; run it again to go on with the rest";
 const DEAD: &str = "SELECT count(*) FROM email_outbox WHERE status = 'FAILED' AND dead_at IS NOT NULL";
 
-/// Starts a replay, and lets the test act while it cannot write, with some more replayed than before and some left.
-fn in_the_middle(place: &Place, act: impl FnOnce(&mut Server)) -> Server {
+/// A replay that waits for a database which the test holds, with some more replayed than before and some left, and with how
+/// many it found. `act` is told what it says to a Ctrl-C.
+fn interrupted(place: &Place, act: impl FnOnce(&mut Server, &str)) -> (Server, usize) {
     let mut connection = database(place);
-    let before = count(&connection, REPLAYED);
+    let (before, found) = (count(&connection, REPLAYED), count(&connection, DEAD));
     let mut replay = Server::start(place.command(&["dlq", "replay", "--company", "acme", "--all"]));
     while count(&connection, REPLAYED) == before {
         assert!(replay.is_running(), "it ended before it began");
@@ -83,9 +85,32 @@ fn in_the_middle(place: &Place, act: impl FnOnce(&mut Server)) -> Server {
     }
     let held = connection.transaction_with_behavior(TransactionBehavior::Immediate).expect("held");
     assert!(count(&held, DEAD) > 0, "it was over before it could be interrupted");
-    act(&mut replay);
+    replay.interrupt();
+    // In the words of either answer, and in no other line.
+    let said = replay.log_until("again");
+    act(&mut replay, &said.join(" "));
     drop(held);
-    replay
+    (replay, found)
+}
+
+/// The same, with a step under way. A Ctrl-C that comes between two of them has nothing to wait for: that replay ends at
+/// once, and the next one is tried.
+fn interrupted_in_a_step(place: &Place, mut act: impl FnMut(&mut Server)) -> (Server, usize) {
+    for _ in 0..LETTERS / 500 / 2 {
+        let mut is_in_a_step = false;
+        let (mut replay, found) = interrupted(place, |replay, said| {
+            is_in_a_step = said.contains("stopping after this step");
+            match is_in_a_step {
+                true => act(replay),
+                false => assert!(said.contains(GO_ON), "{said}"),
+            }
+        });
+        if is_in_a_step {
+            return (replay, found);
+        }
+        assert_eq!(replay.wait().code(), Some(1));
+    }
+    panic!("it was between two steps each time");
 }
 
 /// Ctrl-C: the step under way ends and is counted, the rest stays. Ctrl-C twice: it ends at once. Either way another run
@@ -97,22 +122,17 @@ fn process_a_replay_that_is_interrupted_goes_on() {
     let connection = database(&place);
     assert_eq!(count(&connection, DEAD), LETTERS);
 
-    let mut first = in_the_middle(&place, |replay| {
-        replay.interrupt();
-        replay.log_until("stopping after this step");
-    });
+    let (mut first, found) = interrupted_in_a_step(&place, |_| ());
     assert_eq!(first.wait().code(), Some(1));
-    first.log_until("posthaste: interrupted; run it again to go on with the rest");
-    let replayed = count(&connection, REPLAYED);
-    assert_eq!(first.printed_until("replayed"), [format!("{replayed} of {LETTERS} replayed")]);
-    assert_eq!(count(&connection, DEAD), LETTERS - replayed, "none is lost");
-    assert!(replayed < LETTERS, "it stopped");
+    first.log_until(GO_ON);
+    let left = count(&connection, DEAD);
+    assert_eq!(first.printed_until("replayed"), [format!("{} of {found} replayed", found - left)]);
+    assert_eq!(count(&connection, REPLAYED), LETTERS - left, "none is lost");
+    assert!(left > 0, "it stopped");
 
     let mut before = 0;
-    in_the_middle(&place, |replay| {
+    interrupted_in_a_step(&place, |replay| {
         before = count(&connection, REPLAYED);
-        replay.interrupt();
-        replay.log_until("stopping after this step");
         replay.interrupt();
         assert_eq!(replay.wait().code(), Some(130));
     });
