@@ -19,6 +19,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0009_series.sql"),
     include_str!("../migrations/0010_packing.sql"),
     include_str!("../migrations/0011_lookups.sql"),
+    include_str!("../migrations/0012_order.sql"),
 ];
 
 /// "Post" in ASCII, twice: the lock that migrating processes stand in line for.

@@ -11,7 +11,7 @@ use store_postgres::PostgresStore;
 use support::{Database, run};
 use testkit::an_email;
 
-const ALL: [i32; 11] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11];
+const ALL: [i32; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
 
 async fn versions(connection: &mut PgConnection) -> Vec<i32> {
     let rows =

@@ -18,7 +18,7 @@ use store_postgres::PostgresStore;
 use support::{Database, run};
 use testkit::START;
 
-const MIGRATIONS: [&str; 11] = [
+const MIGRATIONS: [&str; 12] = [
     include_str!("../migrations/0001_init.sql"),
     include_str!("../migrations/0002_routes.sql"),
     include_str!("../migrations/0003_feedback.sql"),
@@ -30,6 +30,7 @@ const MIGRATIONS: [&str; 11] = [
     include_str!("../migrations/0009_series.sql"),
     include_str!("../migrations/0010_packing.sql"),
     include_str!("../migrations/0011_lookups.sql"),
+    include_str!("../migrations/0012_order.sql"),
 ];
 
 /// Takes away what the later migrations brought, the last first.
@@ -175,12 +176,15 @@ impl Rows {
     }
 }
 
-/// Whoever brings the schema up to date is killed within a migration: it waits for a table that somebody else holds.
+/// Whoever brings the schema up to date is killed within a migration: it waits for a table or an index that somebody else
+/// holds.
 async fn kill_on_the_way(database: &Database) {
     let mut other = database.connect().await;
     run(&mut other, "BEGIN").await;
     let tables = "email_outbox, companies, events, contents, recipients";
     run(&mut other, &format!("LOCK TABLE {tables} IN SHARE UPDATE EXCLUSIVE MODE")).await;
+    // Who reads a table holds its indexes.
+    run(&mut other, "SELECT FROM events").await;
     let config = database.config();
     let opening = tokio::spawn(async move { PostgresStore::open(&config).await });
     let mut admin = database.admin().await;
