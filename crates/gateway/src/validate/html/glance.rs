@@ -34,14 +34,30 @@ pub(super) enum Glance {
 }
 
 pub(super) fn glance(html: &str) -> Glance {
-    let mut reader = Reader::new(html.as_bytes());
+    look(html, Some(Remembered::default()))
+}
+
+/// The same without remembering anything, for the test that it makes no difference.
+#[cfg(test)]
+pub(super) fn glance_at_all(html: &str) -> Glance {
+    look(html, None)
+}
+
+fn look<'a>(html: &'a str, mut remembered: Option<Remembered<'a>>) -> Glance {
+    let bytes = html.as_bytes();
+    let mut reader = Reader::new(bytes);
     let mut reads_left = html.len().saturating_mul(READS_PER_BYTE_MAX).saturating_add(READS_SPARE);
-    for start in tag_starts(html.as_bytes()) {
-        let end = reader.read_tag(start);
+    let mut at = 0;
+    while let Some(start) = next_tag(bytes, at) {
+        let known = remembered.as_ref().and_then(|remembered| remembered.length_of(&bytes[start..]));
+        let end = known.map_or_else(|| reader.read_tag(start), |length| start + length);
         if end - start > reads_left {
             return Glance::Tangled;
         }
         reads_left -= end - start;
+        let tag = &bytes[start..end];
+        let is_kept = known.is_some() || remembered.as_mut().is_some_and(|remembered| remembered.keep(tag));
+        at = if is_kept { end } else { start + 1 };
     }
     match (reader.suspicious, reader.crowded) {
         (false, _) => Glance::Safe,
@@ -66,9 +82,54 @@ pub(super) fn tag_start(html: &str, end: usize, name: &str) -> Option<usize> {
     matching.last()
 }
 
-fn tag_starts(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
-    let opens_tag = |start: &usize| bytes.get(start + 1).is_some_and(u8::is_ascii_alphabetic);
-    memchr::memchr_iter(b'<', bytes).filter(opens_tag)
+/// Where the next tag starts, at `from` or behind it.
+fn next_tag(bytes: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    loop {
+        // Many stand side by side.
+        if bytes.get(at) != Some(&b'<') {
+            at += memchr(b'<', bytes.get(at..)?)?;
+        }
+        if bytes.get(at + 1)?.is_ascii_alphabetic() {
+            return Some(at);
+        }
+        at += 1;
+    }
+}
+
+/// Tags that were read before, each in the place that its first bytes name. How a tag is read depends on its own bytes alone,
+/// and what it gave reason for stays: so it need not be read again where it stands again. Emails repeat a few tags hundreds of
+/// times.
+#[derive(Default)]
+struct Remembered<'a> {
+    tags: [&'a [u8]; 1 << PLACE_BITS],
+}
+
+/// More places than an email has tags that it repeats.
+const PLACE_BITS: u32 = 4;
+
+impl<'a> Remembered<'a> {
+    /// How long the tag is that stands at the beginning of `rest`, if it was read before.
+    fn length_of(&self, rest: &[u8]) -> Option<usize> {
+        let tag = self.tags[Self::place(rest)?];
+        (!tag.is_empty() && rest.starts_with(tag)).then_some(tag.len())
+    }
+
+    /// Remembers a tag that holds no other and ends where its reading did: that of a style sheet does not.
+    fn keep(&mut self, tag: &'a [u8]) -> bool {
+        let is_whole = tag.ends_with(b">") && memchr(b'<', &tag[1..]).is_none();
+        let is_kept = is_whole && !starts_with_ignore_case(&tag[1..], b"style");
+        if let (true, Some(place)) = (is_kept, Self::place(tag)) {
+            self.tags[place] = tag;
+        }
+        is_kept
+    }
+
+    /// Spreads the first eight bytes (the factor is the golden ratio's). Shorter tags are read as quickly as found.
+    fn place(bytes: &[u8]) -> Option<usize> {
+        let first = bytes.first_chunk().map(|first| u64::from_le_bytes(*first))?;
+        usize::try_from(first.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - PLACE_BITS)).ok()
+    }
 }
 
 /// Reads tags as the HTML tokenizer does, and remembers whether any of them gave reason to look closer.

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use super::glance::{Glance, glance};
+use super::glance::{Glance, glance, glance_at_all};
 use super::parse::{self, Fuel, View};
 use super::{UnsafeHtml, check};
 
@@ -39,11 +39,19 @@ fn harmless_html_is_taken() {
 #[test]
 fn ordinary_emails_need_no_parser() {
     for (case, html) in samples::EMAILS {
-        assert_eq!(glance(html), Glance::Safe, "{case}");
+        assert_eq!((glance(html), glance_at_all(html)), (Glance::Safe, Glance::Safe), "{case}");
         for view in VIEWS {
             assert_eq!(parse::judge(html, view, 0, &Fuel::full()), Ok(()), "{case}, {view:?}");
         }
     }
+}
+
+/// It is not taken for the other, which was read before.
+#[test]
+fn a_style_sheet_that_begins_like_another_is_read_to_its_end() {
+    let harmless = "<style>p > b></style>";
+    assert_eq!(glance(harmless), Glance::Safe);
+    assert_eq!(glance(&format!("{harmless}<style>p > b> a \\{{</style>")), Glance::LookCloser);
 }
 
 #[test]
@@ -201,6 +209,13 @@ proptest! {
     #[test]
     fn what_the_first_look_clears_the_parser_takes(html in hostile_html()) {
         prop_assert!(law_holds(&html));
+    }
+
+    /// What was read before and is not read again changes nothing.
+    #[test]
+    fn a_tag_that_stands_again_is_judged_as_before(html in hostile_html(), again in hostile_html()) {
+        let html = format!("{html}{again}{html}<p class=x>{again}{html}");
+        prop_assert_eq!(glance(&html), glance_at_all(&html));
     }
 
     /// Nothing makes it panic, and a place it names is the start of a tag.
