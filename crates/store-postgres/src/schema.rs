@@ -20,6 +20,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0010_packing.sql"),
     include_str!("../migrations/0011_lookups.sql"),
     include_str!("../migrations/0012_order.sql"),
+    include_str!("../migrations/0013_people.sql"),
 ];
 
 /// "Post" in ASCII, twice: the lock that migrating processes stand in line for.

@@ -11,7 +11,7 @@ use store_postgres::PostgresStore;
 use support::{Database, run};
 use testkit::an_email;
 
-const ALL: [i32; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
+const ALL: [i32; 13] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13];
 
 async fn versions(connection: &mut PgConnection) -> Vec<i32> {
     let rows =

@@ -18,7 +18,7 @@ use store_postgres::PostgresStore;
 use support::{Database, run};
 use testkit::START;
 
-const MIGRATIONS: [&str; 12] = [
+const MIGRATIONS: [&str; 13] = [
     include_str!("../migrations/0001_init.sql"),
     include_str!("../migrations/0002_routes.sql"),
     include_str!("../migrations/0003_feedback.sql"),
@@ -31,6 +31,7 @@ const MIGRATIONS: [&str; 12] = [
     include_str!("../migrations/0010_packing.sql"),
     include_str!("../migrations/0011_lookups.sql"),
     include_str!("../migrations/0012_order.sql"),
+    include_str!("../migrations/0013_people.sql"),
 ];
 
 /// Takes away what the later migrations brought, the last first.
