@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{NewEmail, Status};
+use model::{Content, NewEmail, Status};
 use sqlx::{PgConnection, Row as _};
 use store::detail::Detail;
 use store::group::{Group, GroupSize};
@@ -44,15 +44,13 @@ pub struct Request {
 pub struct Prepared {
     pub detail: String,
     pub block: Vec<u8>,
+    /// Of the content before it was packed.
+    pub size_bytes: usize,
 }
 
 impl Request {
-    pub fn of(acceptance: Acceptance) -> Self {
-        let prepare = |email: &NewEmail| Prepared {
-            detail: Detail::of(email).encode(),
-            block: content_codec::encode(&email.content),
-        };
-        let prepared = acceptance.emails.iter().map(prepare).collect();
+    pub fn of(mut acceptance: Acceptance) -> Self {
+        let prepared = acceptance.emails.iter_mut().map(Prepared::of).collect();
         Self { acceptance, prepared }
     }
 
@@ -78,6 +76,18 @@ impl Request {
         let is_due =
             |email: &NewEmail| email.status == Status::Enqueued && email.due_at <= self.acceptance.now;
         self.acceptance.emails.iter().any(is_due)
+    }
+}
+
+impl Prepared {
+    /// The content is taken out of the email: whatever waits for its turn holds it packed alone.
+    fn of(email: &mut NewEmail) -> Self {
+        let content = std::mem::replace(&mut email.content, Content::Raw(Vec::new()));
+        Self {
+            detail: Detail::of(email).encode(),
+            block: content_codec::encode(&content),
+            size_bytes: content.size_bytes(),
+        }
     }
 }
 

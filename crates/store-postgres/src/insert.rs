@@ -250,7 +250,7 @@ impl<'a> Columns<'a> {
         self.entity_ids.push(email.entity.as_ref().map(|entity| clean(&entity.id)));
         self.recipient_ids.push(email.recipient.as_ref().and_then(|person| person.id).map(RecipientId::uuid));
         self.recipient_external_ids.push(recipient_external_id.map(clean));
-        self.sizes.push(signed(u64::try_from(email.content.size_bytes()).unwrap_or(u64::MAX)));
+        self.sizes.push(signed(u64::try_from(entry.prepared.size_bytes).unwrap_or(u64::MAX)));
         self.details.push(&entry.prepared.detail);
         self.due_after_intake.push((!waits).then_some(email.due_at.millis()));
         self.routes.push(clean(&email.route));
