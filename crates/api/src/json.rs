@@ -6,6 +6,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use sha2::{Digest as _, Sha256};
+use store::QUICK_HASH;
 
 use crate::error::Problem;
 use crate::limits::JSON_DEPTH_MAX;
@@ -150,61 +151,74 @@ impl<'de> Visitor<'de> for Node {
 /// SHA-256 of what a request asks for, whatever the order of its members and the blanks between them.
 /// `context` tells apart requests that may not stand in for each other.
 pub fn canonical_hash(context: &[&str], value: &Value) -> [u8; 32] {
-    let mut hasher = hasher(context);
-    feed(&mut hasher, value);
+    let mut hasher = Sha256::new();
+    feed_all(context, value, &mut |bytes| hasher.update(bytes));
     hasher.finalize().into()
 }
 
-/// The same for a body that is not JSON.
+/// The same in a sixth of the time, to tell apart what a company asks for under one key of its own: nobody gains by two requests
+/// of the same hash but whoever made them. XXH3, 128 bits.
+pub fn quick_hash(context: &[&str], value: &Value) -> [u8; 32] {
+    let mut hasher = twox_hash::xxhash3_128::Hasher::new();
+    feed_all(context, value, &mut |bytes| hasher.write(bytes));
+    let mut hash = [0; 32];
+    hash[..16].copy_from_slice(&hasher.finish_128().to_le_bytes());
+    hash[16..].copy_from_slice(&QUICK_HASH);
+    hash
+}
+
+/// SHA-256 of a body that is not JSON.
 pub fn bytes_hash(context: &[&str], bytes: &[u8]) -> [u8; 32] {
-    let mut hasher = hasher(context);
+    let mut hasher = Sha256::new();
+    for word in context {
+        feed_text(word, &mut |bytes| hasher.update(bytes));
+    }
     hasher.update(bytes);
     hasher.finalize().into()
 }
 
-fn hasher(context: &[&str]) -> Sha256 {
-    let mut hasher = Sha256::new();
+fn feed_all(context: &[&str], value: &Value, put: &mut impl FnMut(&[u8])) {
     for word in context {
-        feed_text(&mut hasher, word);
+        feed_text(word, put);
     }
-    hasher
+    feed(value, put);
 }
 
 /// Every value begins with its kind and its length, so that no two different values feed the same bytes.
-fn feed(hasher: &mut Sha256, value: &Value) {
+fn feed(value: &Value, put: &mut impl FnMut(&[u8])) {
     match value {
-        Value::Null => hasher.update(b"n"),
-        Value::Bool(true) => hasher.update(b"t"),
-        Value::Bool(false) => hasher.update(b"f"),
+        Value::Null => put(b"n"),
+        Value::Bool(true) => put(b"t"),
+        Value::Bool(false) => put(b"f"),
         Value::Number(number) => {
-            hasher.update(b"#");
-            feed_text(hasher, &number.to_string());
+            put(b"#");
+            feed_text(&number.to_string(), put);
         }
         Value::String(text) => {
-            hasher.update(b"s");
-            feed_text(hasher, text);
+            put(b"s");
+            feed_text(text, put);
         }
         Value::Array(items) => {
-            hasher.update(b"a");
-            hasher.update(items.len().to_le_bytes());
-            items.iter().for_each(|item| feed(hasher, item));
+            put(b"a");
+            put(&items.len().to_le_bytes());
+            items.iter().for_each(|item| feed(item, put));
         }
         Value::Object(members) => {
-            hasher.update(b"o");
-            hasher.update(members.len().to_le_bytes());
+            put(b"o");
+            put(&members.len().to_le_bytes());
             let mut sorted: Vec<_> = members.iter().collect();
             sorted.sort_unstable_by_key(|(name, _)| *name);
             for (name, value) in sorted {
-                feed_text(hasher, name);
-                feed(hasher, value);
+                feed_text(name, put);
+                feed(value, put);
             }
         }
     }
 }
 
-fn feed_text(hasher: &mut Sha256, text: &str) {
-    hasher.update(text.len().to_le_bytes());
-    hasher.update(text.as_bytes());
+fn feed_text(text: &str, put: &mut impl FnMut(&[u8])) {
+    put(&text.len().to_le_bytes());
+    put(text.as_bytes());
 }
 
 #[cfg(test)]
@@ -243,12 +257,14 @@ mod tests {
 
     #[test]
     fn order_and_blanks_do_not_change_the_hash() {
-        let hash = |text: &str| canonical_hash(&["send"], &read(text.as_bytes()).expect("valid"));
-        assert_eq!(hash(r#"{"a":1,"b":[true,null]}"#), hash("{ \"b\" : [true , null],\n\"a\":1 }"));
-        assert_ne!(hash(r#"{"a":1}"#), hash(r#"{"a":"1"}"#));
-        assert_ne!(hash(r#"["ab","c"]"#), hash(r#"["a","bc"]"#));
-        assert_ne!(hash("{}"), hash("[]"));
-        let value = Value::Null;
-        assert_ne!(canonical_hash(&["send"], &value), canonical_hash(&["batch"], &value));
+        for hash_of in [canonical_hash, quick_hash] {
+            let hash = |text: &str| hash_of(&["send"], &read(text.as_bytes()).expect("valid"));
+            assert_eq!(hash(r#"{"a":1,"b":[true,null]}"#), hash("{ \"b\" : [true , null],\n\"a\":1 }"));
+            assert_ne!(hash(r#"{"a":1}"#), hash(r#"{"a":"1"}"#));
+            assert_ne!(hash(r#"["ab","c"]"#), hash(r#"["a","bc"]"#));
+            assert_ne!(hash("{}"), hash("[]"));
+            let value = Value::Null;
+            assert_ne!(hash_of(&["send"], &value), hash_of(&["batch"], &value));
+        }
     }
 }

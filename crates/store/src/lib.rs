@@ -48,8 +48,8 @@ pub use lookup::{Cursor, EmailFilter, Lookup, Page};
 pub use opening::{Opening, require_current};
 pub use outbox::{
     Acceptance, Accepted, AttemptStart, Begun, Cancelled, ClaimRequest, INTAKE_LEASE, IdempotencyKey,
-    IntakeItem, IntakeStart, IntakeVerdict, KeptAnswer, Outbox, RetriedNow, Routes, Settled, SettledBy,
-    Settlement, count_towards_day, first_id_of,
+    IntakeItem, IntakeStart, IntakeVerdict, KeptAnswer, Outbox, QUICK_HASH, RetriedNow, Routes, Settled,
+    SettledBy, Settlement, count_towards_day, first_id_of,
 };
 pub use providers::{ProviderNote, Providers, StartsWish};
 pub use recipients::{Erased, RecipientRecord, Recipients};

@@ -107,6 +107,7 @@ pub struct Acceptance {
 #[derive(Debug, Clone)]
 pub struct IdempotencyKey {
     pub key: String,
+    /// Of one of two kinds: see `QUICK_HASH`.
     pub body_hash: [u8; 32],
     /// The answer to give again.
     pub answer: String,
@@ -152,10 +153,16 @@ pub struct KeptAnswer {
     pub answer: String,
 }
 
+/// How a hash ends that is no SHA-256.
+pub const QUICK_HASH: [u8; 16] = *b"XXH3, 128 bits  ";
+
 impl KeptAnswer {
-    /// The answer to a request that comes with its key.
+    /// The answer to a request that comes with its key. Hashes of different kinds tell nothing of each other (a key that another
+    /// version stored, or a command): then the request is taken for the same, as nearly all are that come with a used key. The
+    /// other answer would have an application send what was sent.
     pub fn to(&self, body_hash: &[u8; 32]) -> Accepted {
-        let is_same = self.body_hash == body_hash;
+        let is_comparable = self.body_hash.ends_with(&QUICK_HASH) == body_hash.ends_with(&QUICK_HASH);
+        let is_same = self.body_hash == body_hash || !is_comparable;
         if is_same { Accepted::Replayed { answer: self.answer.clone() } } else { Accepted::KeyReused }
     }
 }
@@ -286,4 +293,33 @@ pub enum RetriedNow {
     NotFound,
     /// Nothing waits to be retried in this status.
     NotWaiting(Status),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_belongs_to_its_request_and_to_one_that_cannot_be_compared() {
+        let quick = |first: u8| {
+            let mut hash = [first; 32];
+            hash[16..].copy_from_slice(&QUICK_HASH);
+            hash
+        };
+        let cases = [
+            // case                          kept      asked     the same
+            ("SHA-256, the same", [1; 32], [1; 32], true),
+            ("SHA-256, another", [1; 32], [2; 32], false),
+            ("quick, the same", quick(1), quick(1), true),
+            ("quick, another", quick(1), quick(2), false),
+            ("kept by an earlier version", [1; 32], quick(1), true),
+            ("kept by a later version", quick(1), [1; 32], true),
+        ];
+        for (case, kept, asked, is_same) in cases {
+            let kept = KeptAnswer { body_hash: kept.to_vec(), answer: "first".into() };
+            let expected =
+                if is_same { Accepted::Replayed { answer: "first".into() } } else { Accepted::KeyReused };
+            assert_eq!(kept.to(&asked), expected, "{case}");
+        }
+    }
 }
