@@ -7,6 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 use serde_json::{Map, Number, Value};
 use sha2::{Digest as _, Sha256};
 use store::QUICK_HASH;
+use twox_hash::xxhash3_128::Hasher as Xxh3;
 
 use crate::error::Problem;
 use crate::limits::JSON_DEPTH_MAX;
@@ -148,40 +149,49 @@ impl<'de> Visitor<'de> for Node {
     }
 }
 
-/// SHA-256 of what a request asks for, whatever the order of its members and the blanks between them.
-/// `context` tells apart requests that may not stand in for each other.
+/// What tells a request from another under the same key, whatever the order of its members and the blanks between them.
+/// `context` tells apart requests that may not stand in for each other. XXH3 of 128 bits, in a sixth of the time of SHA-256:
+/// nobody but the company whose key it is gains by two requests of one hash.
 pub fn canonical_hash(context: &[&str], value: &Value) -> [u8; 32] {
-    let mut hasher = Sha256::new();
-    feed_all(context, value, &mut |bytes| hasher.update(bytes));
-    hasher.finalize().into()
+    let mut hasher = Xxh3::new();
+    feed_context(context, &mut |bytes| hasher.write(bytes));
+    feed(value, &mut |bytes| hasher.write(bytes));
+    quick_hash(&hasher)
 }
 
-/// The same in a sixth of the time, to tell apart what a company asks for under one key of its own: nobody gains by two requests
-/// of the same hash but whoever made them. XXH3, 128 bits.
-pub fn quick_hash(context: &[&str], value: &Value) -> [u8; 32] {
-    let mut hasher = twox_hash::xxhash3_128::Hasher::new();
-    feed_all(context, value, &mut |bytes| hasher.write(bytes));
+/// The same for a body that is not JSON.
+pub fn bytes_hash(context: &[&str], bytes: &[u8]) -> [u8; 32] {
+    let mut hasher = Xxh3::new();
+    feed_context(context, &mut |bytes| hasher.write(bytes));
+    hasher.write(bytes);
+    quick_hash(&hasher)
+}
+
+fn quick_hash(hasher: &Xxh3) -> [u8; 32] {
     let mut hash = [0; 32];
     hash[..16].copy_from_slice(&hasher.finish_128().to_le_bytes());
     hash[16..].copy_from_slice(&QUICK_HASH);
     hash
 }
 
-/// SHA-256 of a body that is not JSON.
-pub fn bytes_hash(context: &[&str], bytes: &[u8]) -> [u8; 32] {
+/// SHA-256 of the same, by which an email can be named among those of strangers.
+pub fn canonical_digest(context: &[&str], value: &Value) -> [u8; 32] {
     let mut hasher = Sha256::new();
-    for word in context {
-        feed_text(word, &mut |bytes| hasher.update(bytes));
-    }
+    feed_context(context, &mut |bytes| hasher.update(bytes));
+    feed(value, &mut |bytes| hasher.update(bytes));
+    hasher.finalize().into()
+}
+
+/// The same for a body that is not JSON.
+pub fn bytes_digest(context: &[&str], bytes: &[u8]) -> [u8; 32] {
+    let mut hasher = Sha256::new();
+    feed_context(context, &mut |bytes| hasher.update(bytes));
     hasher.update(bytes);
     hasher.finalize().into()
 }
 
-fn feed_all(context: &[&str], value: &Value, put: &mut impl FnMut(&[u8])) {
-    for word in context {
-        feed_text(word, put);
-    }
-    feed(value, put);
+fn feed_context(context: &[&str], put: &mut impl FnMut(&[u8])) {
+    context.iter().for_each(|word| feed_text(word, put));
 }
 
 /// Every value begins with its kind and its length, so that no two different values feed the same bytes.
@@ -257,7 +267,7 @@ mod tests {
 
     #[test]
     fn order_and_blanks_do_not_change_the_hash() {
-        for hash_of in [canonical_hash, quick_hash] {
+        for hash_of in [canonical_hash, canonical_digest] {
             let hash = |text: &str| hash_of(&["send"], &read(text.as_bytes()).expect("valid"));
             assert_eq!(hash(r#"{"a":1,"b":[true,null]}"#), hash("{ \"b\" : [true , null],\n\"a\":1 }"));
             assert_ne!(hash(r#"{"a":1}"#), hash(r#"{"a":"1"}"#));

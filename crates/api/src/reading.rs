@@ -12,11 +12,14 @@ use crate::state::ApiSettings;
 use crate::v1::draft::Options;
 use crate::v1::{draft, raw};
 
-/// An email that could be read, and the hash that belongs to its idempotency key.
+/// An email that could be read.
 #[derive(Debug)]
 pub struct Reading {
     pub draft: Draft,
+    /// What belongs to its idempotency key.
     pub body_hash: [u8; 32],
+    /// What names it by what it says.
+    pub digest: [u8; 32],
 }
 
 /// Why an email is refused.
@@ -68,9 +71,11 @@ pub fn read_send(
     now: Timestamp,
 ) -> Result<Reading, Refusal> {
     let body = json_body::read(body)?;
-    let body_hash = json_body::canonical_hash(&["send", mode.as_str()], &body);
+    let context = ["send", mode.as_str()];
+    let body_hash = json_body::canonical_hash(&context, &body);
+    let digest = json_body::canonical_digest(&context, &body);
     let draft = draft::read(body, attachments_bytes_max, now)?;
-    Ok(Reading { draft, body_hash })
+    Ok(Reading { draft, body_hash, digest })
 }
 
 /// An .eml, sent now and treated like any other email.
@@ -83,8 +88,10 @@ pub fn read_eml(eml: &[u8], mode: KeyMode) -> Result<Reading, Refusal> {
         wishes: Wishes::default(),
         on_suppressed: OnSuppressed::default(),
     };
-    let body_hash = json_body::bytes_hash(&["raw", mode.as_str(), ""], eml);
-    Ok(Reading { draft: raw::draft_of(eml, plain)?, body_hash })
+    let context = ["raw", mode.as_str(), ""];
+    let body_hash = json_body::bytes_hash(&context, eml);
+    let digest = json_body::bytes_digest(&context, eml);
+    Ok(Reading { draft: raw::draft_of(eml, plain)?, body_hash, digest })
 }
 
 #[cfg(test)]
@@ -123,7 +130,10 @@ mod tests {
 
     #[test]
     fn the_same_email_has_the_same_hash_however_it_is_written() {
-        let hash = |body: &str, mode| read_send(body.as_bytes(), mode, 1024, START).expect("read").body_hash;
+        let hash = |body: &str, mode| {
+            let reading = read_send(body.as_bytes(), mode, 1024, START).expect("read");
+            (reading.body_hash, reading.digest)
+        };
         let one = r#"{"to":"ana@example.com","subject":"Hi","html":"<p>x</p>"}"#;
         let same = r#" {"html":"<p>x</p>", "subject":"Hi", "to":"ana@example.com"} "#;
         let other = r#"{"to":"bob@example.com","subject":"Hi","html":"<p>x</p>"}"#;

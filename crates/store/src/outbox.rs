@@ -157,9 +157,9 @@ pub struct KeptAnswer {
 pub const QUICK_HASH: [u8; 16] = *b"XXH3, 128 bits  ";
 
 impl KeptAnswer {
-    /// The answer to a request that comes with its key. Hashes of different kinds tell nothing of each other (a key that another
-    /// version stored, or a command): then the request is taken for the same, as nearly all are that come with a used key. The
-    /// other answer would have an application send what was sent.
+    /// The answer to a request that comes with its key. Hashes of different kinds tell nothing of each other: that is a key
+    /// stored by a version that hashed otherwise, within the day that it is kept. Then the request is taken for the same, as
+    /// nearly all are that come with a used key; the other answer would have an application send what was sent.
     pub fn to(&self, body_hash: &[u8; 32]) -> Accepted {
         let is_comparable = self.body_hash.ends_with(&QUICK_HASH) == body_hash.ends_with(&QUICK_HASH);
         let is_same = self.body_hash == body_hash || !is_comparable;

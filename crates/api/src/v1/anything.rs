@@ -110,7 +110,7 @@ proptest! {
         match json::read(&bytes) {
             Ok(value) => {
                 prop_assert!(depth(&value) <= JSON_DEPTH_MAX);
-                prop_assert_eq!(json::quick_hash(&["x"], &value), json::quick_hash(&["x"], &value.clone()));
+                prop_assert_eq!(json::canonical_hash(&["x"], &value), json::canonical_hash(&["x"], &value.clone()));
                 let _ = draft::read(value, ATTACHMENTS_BYTES_MAX, START);
             }
             Err(problem) => {

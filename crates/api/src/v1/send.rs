@@ -152,14 +152,14 @@ pub async fn decide<T: Send + 'static>(
 
 fn read_one(hand_in: &HandIn, body: Value) -> Result<Drafts, Problem> {
     let HandIn { state, .. } = hand_in;
-    let request = hand_in.request(|mode| json::quick_hash(&["send", mode], &body));
+    let request = hand_in.request(|mode| json::canonical_hash(&["send", mode], &body));
     let draft = draft::read(body, state.settings.attachments_bytes_max, request.now)?;
     Ok(Drafts::One(request, Box::new(draft)))
 }
 
 fn read_batch(hand_in: &HandIn, body: Value) -> Result<Drafts, Problem> {
     let HandIn { state, .. } = hand_in;
-    let request = hand_in.request(|mode| json::quick_hash(&["batch", mode], &body));
+    let request = hand_in.request(|mode| json::canonical_hash(&["batch", mode], &body));
     let emails = match body {
         Value::Array(emails) if emails.is_empty() => {
             return Err(Problem::bad_request("EMPTY_BATCH", "the batch holds no email"));

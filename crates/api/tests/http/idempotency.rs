@@ -51,6 +51,43 @@ async fn spelling_does_not_matter_but_content_does() {
     assert_eq!(emails(&world).await, 1);
 }
 
+/// Whichever call came first under a key, no other stands in for it.
+#[tokio::test]
+async fn a_key_belongs_to_one_call() {
+    const EML: &str = "From: shop@shop.example\r\nTo: ana@example.com\r\nSubject: Hi\r\n\r\nHello\r\n";
+    let world = world().await;
+    let copy = format!("/v1/emails/{}/resend", world.sent().await);
+    world.deliver_all("relay").await;
+    let hand_in = async |call: &str, mode: &str, key: &str| {
+        let path = if call == "copy" { &copy } else { &format!("/v1/email/{call}") };
+        let by = if mode == "live" { &world.live } else { &world.test };
+        let request = world.post(path).key(by).header("idempotency-key", key);
+        match call {
+            "send" => request.json(&good()).await,
+            "batch" => request.json(&json!([good()])).await,
+            "raw" => request.body("message/rfc822", EML).send().await,
+            _ => request.json(&json!({})).await,
+        }
+    };
+    let calls = [
+        ("send", "live"),
+        ("send", "test"),
+        ("batch", "live"),
+        ("raw", "live"),
+        ("raw", "test"),
+        ("copy", "live"),
+    ];
+    for (first, first_mode) in calls {
+        let key = format!("{first} {first_mode}");
+        let taken = hand_in(first, first_mode, &key).await;
+        assert_eq!(taken.status, 202, "{key}: {}", taken.code());
+        for (call, mode) in calls.into_iter().filter(|other| *other != (first, first_mode)) {
+            let answer = hand_in(call, mode, &key).await;
+            assert_eq!(answer.code(), "IDEMPOTENCY_KEY_REUSED", "{call} {mode} after {key}");
+        }
+    }
+}
+
 /// Whoever lost the first answer must not be told that nothing was taken, only because it would be refused today.
 #[tokio::test]
 async fn what_changed_since_does_not_change_the_answer() {

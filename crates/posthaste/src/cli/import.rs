@@ -226,11 +226,11 @@ async fn try_once(office: &Office, place: &Place, form: Form, bytes: &[u8]) -> R
         Form::Json => reading::read_send(bytes, mode, office.attachments_bytes_max, now),
         Form::Eml => reading::read_eml(bytes, mode),
     };
-    let Reading { draft, body_hash } = match read {
+    let Reading { draft, body_hash, digest } = match read {
         Ok(reading) => reading,
         Err(refusal) => return Ok(Outcome::Refused(refusal)),
     };
-    let key = key(office.key_prefix.as_deref(), place, &body_hash);
+    let key = key(office.key_prefix.as_deref(), place, &digest);
     let request = Request {
         id: office.request_id.clone(),
         key: Some(RequestKey { key, body_hash }),
@@ -268,9 +268,9 @@ async fn try_once(office: &Office, place: &Place, form: Form, bytes: &[u8]) -> R
 }
 
 /// By the content, so that the same email is one wherever it stands, or by its place, where the user says what it is.
-fn key(prefix: Option<&str>, place: &Place, body_hash: &[u8; 32]) -> String {
+fn key(prefix: Option<&str>, place: &Place, digest: &[u8; 32]) -> String {
     match (prefix, place) {
-        (None, _) => format!("import-{}", hex(body_hash)),
+        (None, _) => format!("import-{}", hex(digest)),
         (Some(prefix), Place::Line(number)) => format!("{prefix}{number}"),
         // A name may be long, and anything but printable.
         (Some(prefix), Place::File(name)) => format!("{prefix}{}", hex(&Sha256::digest(name.as_bytes()))),
