@@ -150,8 +150,8 @@ impl<'de> Visitor<'de> for Node {
 }
 
 /// What tells a request from another under the same key, whatever the order of its members and the blanks between them.
-/// `context` tells apart requests that may not stand in for each other. XXH3 of 128 bits, in a sixth of the time of SHA-256:
-/// nobody but the company whose key it is gains by two requests of one hash.
+/// `context` tells apart requests that may not stand in for each other. XXH3 of 128 bits, far quicker than SHA-256: nobody
+/// but the company whose key it is gains by two requests of one hash.
 pub fn canonical_hash(context: &[&str], value: &Value) -> [u8; 32] {
     let mut hasher = Xxh3::new();
     feed_context(context, &mut |bytes| hasher.write(bytes));
