@@ -83,9 +83,11 @@ async fn a_key_belongs_to_one_call() {
         assert_eq!(taken.status, 202, "{key}: {}", taken.code());
         for (call, mode) in calls.into_iter().filter(|other| *other != (first, first_mode)) {
             let answer = hand_in(call, mode, &key).await;
-            assert_eq!(answer.code(), "IDEMPOTENCY_KEY_REUSED", "{call} {mode} after {key}");
+            let refused = (answer.status, answer.code());
+            assert_eq!(refused, (422, "IDEMPOTENCY_KEY_REUSED".into()), "{call} {mode} after {key}");
         }
     }
+    assert_eq!(emails(&world).await, 1 + calls.len(), "each of them made one");
 }
 
 /// Whoever lost the first answer must not be told that nothing was taken, only because it would be refused today.

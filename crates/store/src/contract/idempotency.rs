@@ -4,7 +4,7 @@ use model::{CompanyId, EmailId, KeyMode, NewEmail, Timestamp};
 use testkit::{START, an_email_at, at_secs};
 
 use super::stage::{DAY, a_company, a_key, acceptance, listed_ids, race};
-use crate::{Acceptance, Accepted, EmailFilter, IdempotencyKey, Store};
+use crate::{Acceptance, Accepted, EmailFilter, IdempotencyKey, QUICK_HASH, Store};
 
 /// The same request under the same key gets the first answer again and stores nothing.
 pub async fn the_same_request_gets_the_first_answer(store: &dyn Store) {
@@ -42,6 +42,31 @@ pub async fn another_request_under_the_key_is_refused(store: &dyn Store) {
     assert_eq!(emails(store, company).await, [id]);
     let (_, again) = send(store, company, a_key("k1", 1, "again", START), START).await;
     assert_eq!(again, Accepted::Replayed { answer: "first".into() });
+}
+
+/// A hash of either kind is kept to the last byte, blanks at its end with it; what cannot be compared is taken for the same.
+pub async fn hashes_of_both_kinds_are_kept(store: &dyn Store) {
+    let company = a_company(store, "acme").await;
+    let quick = |key: &str, body: u8| {
+        let mut body_hash = [body; 32];
+        body_hash[16..].copy_from_slice(&QUICK_HASH);
+        IdempotencyKey { body_hash, ..a_key(key, body, "first", START) }
+    };
+    let sha = |key: &str, body: u8| a_key(key, body, "first", START);
+    let (replayed, reused) = (Accepted::Replayed { answer: "first".into() }, Accepted::KeyReused);
+    let cases = [
+        (quick("quick", 1), Accepted::Stored),
+        (quick("quick", 1), replayed.clone()),
+        (quick("quick", 2), reused.clone()),
+        (sha("quick", 2), replayed.clone()),
+        (sha("sha", 1), Accepted::Stored),
+        (sha("sha", 2), reused),
+        (quick("sha", 2), replayed),
+    ];
+    for (number, (key, expected)) in cases.into_iter().enumerate() {
+        assert_eq!(send(store, company, key, START).await.1, expected, "request {number}");
+    }
+    assert_eq!(emails(store, company).await.len(), 2);
 }
 
 /// A key belongs to a company: the same key of two companies makes two emails. Keys differ by case.

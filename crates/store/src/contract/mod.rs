@@ -64,6 +64,7 @@ macro_rules! store_contract {
                 the_same_request_gets_the_first_answer,
                 a_kept_answer_is_read,
                 another_request_under_the_key_is_refused,
+                hashes_of_both_kinds_are_kept,
                 keys_belong_to_their_company,
                 a_key_is_forgotten_after_its_time,
                 the_daily_limit_leaves_keys_alone,
